@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The quantiser: a checkpoint in, a packed checkpoint out. */
+#ifndef PLEACH_QUANTIZE_H
+#define PLEACH_QUANTIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum pleach_rotate {
+    PLEACH_ROTATE_NONE = 0,
+    PLEACH_ROTATE_INPUT = 1,        /* input side alone */
+    PLEACH_ROTATE_BOTH = 2,         /* input and output */
+    PLEACH_ROTATE_INPUT_SCALE = 3   /* input side, and an output scale vector */
+} pleach_rotate;
+
+typedef struct pleach_quantize_progress {
+    const char *tensor;              /* the one in work */
+    uint64_t done, total;            /* weights */
+    double seconds, seconds_left;    /* seconds_left < 0: not known yet */
+    double weights_per_second;
+} pleach_quantize_progress;
+/* Non-zero return stops; what is done is kept for resuming. */
+typedef int pleach_quantize_progress_fn(void *user, const pleach_quantize_progress *p);
+
+typedef struct pleach_quantize_settings {
+    uint32_t bits;         /* 2, 3 or 4 for linear layers inside blocks; default 3 */
+    int axis;              /* 0 or 1; -1: the default, which measured better */
+    uint32_t state_bits;   /* 12 (default) or 16 */
+    uint32_t embed_bits;   /* 4 or 8 (default): affine; 16: kept */
+    uint32_t head_bits;    /* the same for an untied output head; default 8 */
+    pleach_rotate rotate;  /* default: what measured better */
+    uint64_t seed;         /* of the rotations; default 1 */
+    const char *const *keep; /* shell patterns of modules to keep as they are */
+    size_t n_keep;
+    int threads;           /* 0: all cores this process may use (default) */
+    const char *cpu;       /* NULL: best (default) */
+    int force;             /* 1: replace an existing output */
+    int discard_partial;   /* 1: start over where partial work of other settings lies in the way */
+    pleach_quantize_progress_fn *progress; /* may be NULL */
+    void *user;
+    unsigned char reserved[64];
+} pleach_quantize_settings;
+
+PLEACH_API void pleach_quantize_settings_defaults(pleach_quantize_settings *s);
+
+/* One tensor of the plan. */
+typedef struct pleach_quantize_item {
+    char name[200];
+    const char *coding;        /* "trellis", "affine", "dense"; static storage */
+    uint64_t out, in, bytes;   /* of the result, all parts */
+    double bits;               /* bits a weight, scales and padding counted */
+    uint32_t k, block, axis;
+    int block_matrix;
+} pleach_quantize_item;
+
+/* What quantising would make, or has made. */
+typedef struct pleach_quantize_summary {
+    uint64_t weights, bytes, block_weights, block_bytes;
+    double bits, block_bits;        /* bits a weight: whole file, block matrices */
+    uint64_t peak_memory;           /* bytes, an upper bound */
+    double relative_error;          /* mean over block matrices of |W-Q|^2/|W|^2; 0 in a plan */
+    size_t resumed;                 /* tensors taken over from an interrupted run */
+    double seconds;
+    size_t n_items;
+    pleach_quantize_item *items;    /* freed by pleach_quantize_summary_free */
+} pleach_quantize_summary;
+PLEACH_API void pleach_quantize_summary_free(pleach_quantize_summary *s);
+
+/* The plan alone: reads headers, writes nothing. */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_quantize_plan(
+    const char *source, const pleach_quantize_settings *settings, pleach_quantize_summary *summary,
+    pleach_error *err);
+
+/* Quantises `source` (folder or GGUF) into the new folder `out`, tensor by tensor. Work in progress
+ * lies in "OUT.partial" and is resumed by the next call with the same source, settings and version;
+ * with others it is refused (PLEACH_ERR_MISMATCH names the field). `out` appears only when whole; an
+ * existing one is PLEACH_ERR_EXISTS unless `force`. summary may be NULL. */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_quantize(const char *source, const char *out,
+                                                           const pleach_quantize_settings *settings,
+                                                           pleach_quantize_summary *summary,
+                                                           pleach_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compiler extensions, all in one place. */
+#ifndef PL_BASE_COMPILER_H
+#define PL_BASE_COMPILER_H
+
+#if defined(__GNUC__)
+#define PL_ALWAYS_INLINE inline __attribute__((always_inline))
+#define PL_NOINLINE __attribute__((noinline))
+#define PL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define PL_LIKELY(x) __builtin_expect(!!(x), 1)
+#define PL_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define PL_RESTRICT __restrict
+#define PL_ALIGNED(n) __attribute__((aligned(n)))
+#else
+#define PL_ALWAYS_INLINE inline
+#define PL_NOINLINE
+#define PL_PRINTF(fmt, args)
+#define PL_LIKELY(x) (x)
+#define PL_UNLIKELY(x) (x)
+#define PL_RESTRICT
+#define PL_ALIGNED(n)
+#endif
+
+#define PL_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define PL_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define PL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#endif

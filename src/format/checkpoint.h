@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A checkpoint as the rest of the library sees it: named, typed, checked tensors over mapped
+ * files; a checked model config; and each module's weight with its coding. Safetensors folders and
+ * GGUF files look the same from here: GGUF names are translated to Hugging Face's. */
+#ifndef PL_FORMAT_CHECKPOINT_H
+#define PL_FORMAT_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtype.h"
+#include "base/error.h"
+#include "pleach/checkpoint.h"
+#include "pleach/trellis.h"
+
+#define PL_MAX_DIMS 4
+
+/* Everything in it was checked at opening: shape's product times the element size is n_bytes, and
+ * data[0 .. n_bytes) lies inside its file. */
+typedef struct pl_tensor {
+    const char *name; /* Hugging Face name */
+    pl_dtype type;
+    uint32_t n_dims;
+    uint64_t shape[PL_MAX_DIMS]; /* outermost first */
+    const void *data;            /* mapped; any alignment */
+    uint64_t n_bytes;
+    /* GGUF files of the llama architecture store the rows of q and k with rope pairs adjacent.
+     * Non-zero: the number of heads whose rows are stored so; pl_tensor_row undoes it. */
+    uint32_t rope_heads;
+} pl_tensor;
+
+uint64_t pl_tensor_elements(const pl_tensor *t);
+uint64_t pl_tensor_rows(const pl_tensor *t);  /* product of all dims but the last; 1 for a vector */
+uint64_t pl_tensor_width(const pl_tensor *t); /* the last dim */
+/* Start of row r in Hugging Face order. */
+const void *pl_tensor_row(const pl_tensor *t, uint64_t r);
+/* Row r as f32; the type must be numeric. */
+void pl_tensor_row_f32(const pl_tensor *t, uint64_t r, float *dst);
+
+/* ---- config -------------------------------------------------------------------------------- */
+
+typedef enum pl_arch { PL_ARCH_LLAMA, PL_ARCH_MISTRAL, PL_ARCH_QWEN2, PL_ARCH_QWEN3 } pl_arch;
+
+typedef enum pl_rope_kind { PL_ROPE_DEFAULT, PL_ROPE_LINEAR, PL_ROPE_LLAMA3, PL_ROPE_YARN } pl_rope_kind;
+
+typedef struct pl_rope_config {
+    pl_rope_kind kind;
+    double theta;
+    double factor;                                   /* linear, llama3, yarn */
+    double low_freq_factor, high_freq_factor;        /* llama3 */
+    double original_context;                         /* llama3, yarn */
+    double beta_fast, beta_slow;                     /* yarn: 32, 1 */
+    double attention_factor;                         /* yarn: what cos and sin are multiplied by,
+                                                        derived from mscale when not given; else 1 */
+    bool truncate;                                   /* yarn: round the correction range; true */
+    uint32_t dims;                                   /* rotated dims of a head; head_dim */
+} pl_rope_config;
+
+#define PL_MAX_END_TOKENS 16
+
+typedef struct pl_config {
+    pl_arch arch;
+    const char *arch_name; /* model_type, static storage */
+    uint32_t vocab_size, hidden_size, intermediate_size;
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim, context_length;
+    float rms_norm_eps;
+    bool tie_embeddings, attention_bias /* q, k, v */, output_bias /* o */, mlp_bias, qk_norm;
+    pl_rope_config rope;
+    uint32_t sliding_window;        /* 0: none */
+    uint32_t window_from_layer, window_to_layer; /* layers [from, to) use it; 0..n_layers for all */
+    bool layer_windows_listed;      /* true: layer_window says it instead (layer_types) */
+    uint8_t layer_window[512];      /* 1: layer i slides */
+    int32_t bos, pad;               /* -1: none */
+    uint32_t n_end_tokens;          /* config and generation_config together, no duplicates */
+    int32_t end_tokens[PL_MAX_END_TOKENS];
+} pl_config;
+
+/* Window of layer i in tokens, 0 for full attention. */
+uint32_t pl_config_window(const pl_config *c, uint32_t layer);
+
+/* ---- weights ------------------------------------------------------------------------------- */
+
+typedef enum pl_coding { PL_CODING_DENSE, PL_CODING_AFFINE, PL_CODING_TRELLIS } pl_coding;
+
+/* An online rotation of one side of a weight; docs/format.md, "Rotation". block 0: none.
+ * sign of element i: bit 0 of mix64(seed + 0x9e3779b97f4a7c15 * (i + 1)), 1 meaning -1. */
+typedef struct pl_rotation {
+    uint32_t block;
+    uint64_t seed;
+} pl_rotation;
+
+/* One matrix y = W x with W [out][in], as coded. For a trellis weight
+ *   W = diag(output_scale) R_out W' R_in^T,   R = diag(signs) blockdiag(Hadamard)
+ * with W' what the codes stand for. Pointers live as long as the checkpoint. */
+typedef struct pl_weight {
+    pl_coding coding;
+    uint64_t out, in;
+    const pl_tensor *weight;
+    const pl_tensor *scales, *biases; /* affine; trellis has scales alone */
+    const pl_tensor *bias;            /* of the layer, [out], or NULL */
+    /* dense F8: W = value * block_scale[r / fp8_block[0]][c / fp8_block[1]]; else NULL */
+    const pl_tensor *block_scale;
+    uint32_t fp8_block[2];
+    uint32_t bits, group_size;        /* affine */
+    pleach_trellis trellis;           /* trellis: geometry, padding included */
+    pl_rotation rotate_in, rotate_out;
+    const pl_tensor *output_scale;    /* [out] or NULL */
+} pl_weight;
+
+/* Rows [row, row+n) of a dense or affine weight as f32 [n][in]. MLX affine rounding: with bf16
+ * scales, w = bf16(bf16(q*scale) + bias). */
+void pl_weight_rows_f32(const pl_weight *w, uint64_t row, uint64_t n, float *dst);
+/* The whole matrix W, rotations undone, f32 [out][in], for any coding. Allocates scratch. */
+pleach_status pl_weight_dense_f32(const pl_weight *w, float *dst, pleach_error *err);
+
+/* ---- the checkpoint ------------------------------------------------------------------------ */
+
+typedef struct pl_gguf pl_gguf;
+
+pleach_status pl_checkpoint_open(const char *path, pleach_checkpoint **out, pleach_error *err);
+
+const char *pl_checkpoint_path(const pleach_checkpoint *c);
+/* Model configs are read at opening when there is one that this build knows; a folder with an
+ * unsupported architecture opens for inspection and fails here by name. */
+pleach_status pl_checkpoint_config(const pleach_checkpoint *c, const pl_config **out,
+                                   pleach_error *err);
+size_t pl_checkpoint_tensor_count(const pleach_checkpoint *c); /* stored tensors, all parts */
+const pl_tensor *pl_checkpoint_tensor_at(const pleach_checkpoint *c, size_t i);
+const pl_tensor *pl_checkpoint_find(const pleach_checkpoint *c, const char *name);
+/* Fills *w for module "model.layers.0.mlp.up_proj" and checks it against out and in (0: any).
+ * PLEACH_ERR_MISSING names the tensor that is absent. */
+pleach_status pl_checkpoint_weight(const pleach_checkpoint *c, const char *module, uint64_t out,
+                                   uint64_t in, pl_weight *w, pleach_error *err);
+/* The GGUF file behind it, or NULL for a folder. */
+const pl_gguf *pl_checkpoint_gguf(const pleach_checkpoint *c);
+/* The folder's config.json as text, or NULL for GGUF: the quantiser copies what it does not change. */
+const char *pl_checkpoint_config_text(const pleach_checkpoint *c);
+/* A config.json for this model made from its pl_config, as text in fresh memory (pl_free): what a
+ * GGUF source becomes. */
+char *pl_checkpoint_make_config_text(const pleach_checkpoint *c, pleach_error *err);
+
+/* Modules (linear layers, embedding, head) in a fixed order, norms and biases apart. */
+typedef enum pl_module_kind { PL_MODULE_EMBEDDING, PL_MODULE_LINEAR, PL_MODULE_HEAD } pl_module_kind;
+typedef struct pl_module {
+    char name[160];
+    pl_module_kind kind;
+    uint32_t layer;    /* of a linear layer */
+    uint32_t input;    /* linear layers of one layer with the same number share their input:
+                          0 q k v, 1 o, 2 gate up, 3 down */
+    uint64_t out, in;
+} pl_module;
+/* Number of modules the config asks for (a tied head is not one), and module i of them. */
+size_t pl_config_module_count(const pl_config *c);
+void pl_config_module(const pl_config *c, size_t i, pl_module *m);
+
+#endif

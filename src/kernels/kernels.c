@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Filling the table: portable C first, then each level overwrites what it improves. */
+#include "kernels.h"
+
+#include <string.h>
+
+#include "base/cpu.h"
+
+void pl_kernels_init(pl_kernels *k, unsigned cpu)
+{
+    memset(k, 0, sizeof *k);
+    k->cpu = cpu;
+}
