@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# A short front of CMake and Ninja: the build itself is CMakeLists.txt.
+
+BUILD = build
+JOBS = $(shell nproc)
+PREFIX = /usr/local
+MODEL = .cache/SmolLM2-135M-Instruct.Q4_1.gguf
+
+# Tests that compare with Python packages or the real model find them here, and skip without.
+export PLEACH_PYTHON = $(CURDIR)/.cache/venv/bin/python
+export PLEACH_SMOLLM2 = $(CURDIR)/$(MODEL)
+
+CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+CTEST = ctest --output-on-failure -j $(JOBS)
+
+.PHONY: all help demo check check-full asan bench fuzz install format clean setup-build setup-test
+
+all: setup-build ## build the library and the program into build/
+	$(CONFIGURE) -B $(BUILD)
+	ninja -C $(BUILD) -j $(JOBS)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## fetch a real model, pack it to 4 and 3 bits, measure, answer a prompt
+	tools/demo.sh
+
+check: setup-test ## build with gcc and clang without a warning, run all tests
+	$(CONFIGURE) -B build-gcc -DCMAKE_C_COMPILER=gcc -DPLEACH_WERROR=ON
+	ninja -C build-gcc -j $(JOBS)
+	$(CONFIGURE) -B build-clang -DCMAKE_C_COMPILER=clang -DPLEACH_WERROR=ON
+	ninja -C build-clang -j $(JOBS)
+	cd build-gcc && $(CTEST)
+
+check-full: check asan fuzz ## check, asan and fuzz
+
+asan: setup-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(CONFIGURE) -B build-asan -DCMAKE_C_COMPILER=gcc -DPLEACH_SANITIZE=ON -DPLEACH_WERROR=ON
+	ninja -C build-asan -j $(JOBS)
+	cd build-asan && $(CTEST)
+
+bench: all ## time the kernels, then prompt and generation of the real model
+	tools/fetch_model.sh
+	$(BUILD)/check-kernels --bench
+	$(BUILD)/pleach bench $(MODEL)
+
+fuzz: ## run every fuzz target for FUZZ_SECONDS (60)
+	tools/setup.sh build test clang fuzz
+	$(CONFIGURE) -B build-fuzz -DCMAKE_C_COMPILER=clang -DPLEACH_SANITIZE=ON -DPLEACH_FUZZ=ON
+	ninja -C build-fuzz -j $(JOBS) fuzzers
+	tools/fuzz.sh build-fuzz $(or $(FUZZ_SECONDS),60)
+
+install: all ## headers, library, program, man page, completions into PREFIX (/usr/local)
+	cmake --install $(BUILD)
+
+format: ## clang-format everything
+	tools/setup.sh format
+	git ls-files '*.[ch]' | xargs clang-format -i
+
+clean: ## remove what was built; .cache/ and demo/ stay
+	rm -rf build build-gcc build-clang build-asan build-fuzz
+
+setup-build:
+	@tools/setup.sh build
+
+setup-test:
+	@tools/setup.sh build test clang pytest
+	@tools/fetch_model.sh
