@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vector operations as always-inline bodies over plain arrays of PL_LANES numbers, written so
+ * that a compiler turns each inner loop into vector instructions. Every ISA level compiles the same
+ * bodies with its own flags; as nothing is fused or reordered, all return the same bits. */
+#ifndef PL_KERNELS_VECTOR_H
+#define PL_KERNELS_VECTOR_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "base/half.h"
+
+#define PL_LANES 32
+
+/* Lanes added pairwise, the upper half onto the lower one. */
+static PL_ALWAYS_INLINE float add_lanes(float *lane)
+{
+    for (size_t j = 0; j < 16; j++) lane[j] += lane[j + 16];
+    for (size_t j = 0; j < 8; j++) lane[j] += lane[j + 8];
+    for (size_t j = 0; j < 4; j++) lane[j] += lane[j + 4];
+    return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+}
+
+static PL_ALWAYS_INLINE float body_dot_f32(const float *a, const float *b, size_t n)
+{
+    float lane[PL_LANES] = {0};
+    size_t i = 0;
+    for (; i + PL_LANES <= n; i += PL_LANES)
+        for (size_t j = 0; j < PL_LANES; j++) lane[j] += a[i + j] * b[i + j];
+    for (size_t j = 0; i + j < n; j++) lane[j] += a[i + j] * b[i + j];
+    return add_lanes(lane);
+}
+
+static PL_ALWAYS_INLINE void body_axpy_f32(float *y, float a, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+static PL_ALWAYS_INLINE void body_scale_f32(float *dst, float a, const float *x,
+                                            const float *weight, size_t n)
+{
+    for (size_t i = 0; i < n; i++) dst[i] = x[i] * a * weight[i];
+}
+
+/* e^x for x <= 88.7, within 2 units in the last place; 0 below -87.3. 2^n by exponent bits and a
+ * polynomial on [-ln2/2, ln2/2]: the Taylor series to x^7, whose rest is below 2^-27 there. ln 2 is
+ * taken off in two parts, the first exact for every n. */
+static PL_ALWAYS_INLINE float exp_f32(float x)
+{
+    float clamped = x < -87.3f ? -87.3f : x > 88.7f ? 88.7f : x;
+    float shifted = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
+    float n = shifted - 12582912.0f;
+    float r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+    float p = 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    /* Two factors, since 2^128 alone is not a float. */
+    int32_t e = (int32_t)(pl_f32_bits(shifted) - 0x4b400000u), half = e >> 1; /* e = n */
+    float a = pl_f32_from_bits((uint32_t)(half + 127) << 23);
+    float b = pl_f32_from_bits((uint32_t)(e - half + 127) << 23);
+    return x < -87.3f ? 0.0f : p * a * b;
+}
+
+static PL_ALWAYS_INLINE float body_max(const float *x, size_t n)
+{
+    float lane[PL_LANES], max = -INFINITY;
+    for (size_t j = 0; j < PL_LANES; j++) lane[j] = -INFINITY;
+    size_t i = 0;
+    for (; i + PL_LANES <= n; i += PL_LANES)
+        for (size_t j = 0; j < PL_LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (size_t j = 0; j < PL_LANES; j++) max = lane[j] > max ? lane[j] : max;
+    return max;
+}
+
+static PL_ALWAYS_INLINE void body_softmax(float *x, size_t n)
+{
+    float max = body_max(x, n), lane[PL_LANES] = {0};
+    for (size_t i = 0; i < n; i++) x[i] = exp_f32(x[i] - max);
+    size_t i = 0;
+    for (; i + PL_LANES <= n; i += PL_LANES)
+        for (size_t j = 0; j < PL_LANES; j++) lane[j] += x[i + j];
+    for (size_t j = 0; i + j < n; j++) lane[j] += x[i + j];
+    float inverse = 1.0f / add_lanes(lane);
+    for (i = 0; i < n; i++) x[i] *= inverse;
+}
+
+static PL_ALWAYS_INLINE void body_silu_mul(float *dst, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++) dst[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
+}
+
+/* The entries of one level, around a dot product of that level. */
+#define PL_VECTOR_KERNELS(isa)                                                                     \
+    static void axpy_f32_##isa(float *y, float a, const float *x, size_t n)                        \
+    {                                                                                              \
+        body_axpy_f32(y, a, x, n);                                                                 \
+    }                                                                                              \
+    static void rms_norm_##isa(float *dst, const float *x, const float *weight, size_t n,          \
+                               float eps)                                                          \
+    {                                                                                              \
+        float mean = dot_f32_##isa(x, x, n) / (float)n;                                            \
+        body_scale_f32(dst, 1.0f / sqrtf(mean + eps), x, weight, n);                               \
+    }                                                                                              \
+    static void softmax_##isa(float *x, size_t n) { body_softmax(x, n); }                          \
+    static void silu_mul_##isa(float *dst, const float *gate, const float *up, size_t n)           \
+    {                                                                                              \
+        body_silu_mul(dst, gate, up, n);                                                           \
+    }                                                                                              \
+    void pl_kernels_init_vector_##isa(pl_kernels *k)                                               \
+    {                                                                                              \
+        k->dot_f32 = dot_f32_##isa;                                                                \
+        k->axpy_f32 = axpy_f32_##isa;                                                              \
+        k->rms_norm = rms_norm_##isa;                                                              \
+        k->softmax = softmax_##isa;                                                                \
+        k->silu_mul = silu_mul_##isa;                                                              \
+    }
+
+#endif
