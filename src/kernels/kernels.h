@@ -54,6 +54,9 @@ struct pl_kernels {
 };
 
 /* Each family's entries, one function per ISA level; called by pl_kernels_init alone. */
+void pl_kernels_init_rotate_c(pl_kernels *k);
+void pl_kernels_init_rotate_avx2(pl_kernels *k);
+void pl_kernels_init_rotate_avx512(pl_kernels *k);
 void pl_kernels_init_vector_c(pl_kernels *k);
 void pl_kernels_init_vector_avx2(pl_kernels *k);
 void pl_kernels_init_vector_avx512(pl_kernels *k);
