@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attention.h"
 #include "pleach/model.h" /* pleach_arith */
 
 typedef struct pl_kernels pl_kernels;
@@ -51,6 +52,8 @@ struct pl_kernels {
     pl_rms_norm_fn *rms_norm;
     pl_softmax_fn *softmax;
     pl_silu_mul_fn *silu_mul;
+    pl_attend_fn *attend; /* attention.h */
+    pl_rope_fn *rope;
 };
 
 /* Each family's entries, one function per ISA level; called by pl_kernels_init alone. */
@@ -60,6 +63,8 @@ void pl_kernels_init_rotate_avx512(pl_kernels *k);
 void pl_kernels_init_vector_c(pl_kernels *k);
 void pl_kernels_init_vector_avx2(pl_kernels *k);
 void pl_kernels_init_vector_avx512(pl_kernels *k);
+void pl_kernels_init_attention_c(pl_kernels *k);
+void pl_kernels_init_attention_avx2(pl_kernels *k);
 
 /* What a computation needs besides its operands: borrowed by whoever computes. */
 typedef struct pl_compute {

@@ -10,7 +10,10 @@
 
 typedef struct pl_cache pl_cache;
 
-/* width: n_kv_heads * head_dim. */
+/* Positions in a page. A range inside one page is read in place from an f32 cache. */
+#define PL_CACHE_PAGE ((size_t)64)
+
+/* capacity: most tokens it may hold; memory comes a page at a time and stays until closing. */
 pleach_status pl_cache_open(uint32_t n_layers, uint32_t n_kv_heads, uint32_t head_dim,
                             size_t capacity, pleach_kv type, pl_cache **out, pleach_error *err);
 void pl_cache_close(pl_cache *c);

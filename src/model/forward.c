@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The forward pass of the dense families: pre-norm blocks of grouped-query attention with rotary
+ * positions and a SwiGLU feed-forward part, f32 activations throughout.
+ *
+ * Letters: C hidden size, D head size, I feed-forward width, n positions of this call. */
+#include "attention.h"
+#include "base/memory.h"
+#include "model.h"
+#include "rope.h"
+
+struct pl_workspace {
+    const pl_transformer *t;
+    size_t batch;
+    float *x, *norm, *update; /* [batch][C]; update: what a block adds to x */
+    float *q, *mixed;         /* [batch][heads * D] */
+    float *k, *v;             /* [batch][kv heads * D] */
+    float *gate, *up;         /* [batch][I] */
+    float *cos, *sin;         /* [batch][rope dims / 2] */
+    void *linear, *attention; /* scratch of the parts */
+    size_t attention_bytes;
+};
+
+static size_t linear_scratch(const pl_transformer *t, const pl_compute *c, size_t batch)
+{
+    const pl_linear *head = &t->head;
+    size_t most = pl_linear_scratch(c, &head, 1, batch);
+    for (uint32_t i = 0; i < t->config->n_layers; i++) {
+        const pl_layer *l = &t->layers[i];
+        const pl_linear *groups[4][3] = {
+            {&l->q, &l->k, &l->v}, {&l->o}, {&l->gate, &l->up}, {&l->down}};
+        static const size_t sizes[4] = {3, 1, 2, 1};
+        for (int g = 0; g < 4; g++)
+            most = PL_MAX(most, pl_linear_scratch(c, groups[g], sizes[g], batch));
+    }
+    return most;
+}
+
+pleach_status pl_workspace_open(const pl_transformer *t, const pl_compute *c, size_t batch,
+                                pl_workspace **out, pleach_error *err)
+{
+    const pl_config *g = t->config;
+    *out = NULL;
+    pl_workspace *w = pl_calloc(1, sizeof *w);
+    if (!w) return pl_fail_memory(err, "workspace", sizeof *w);
+    w->t = t;
+    w->batch = batch;
+    const struct {
+        float **to;
+        size_t width;
+    } arrays[] = {
+        {&w->x, g->hidden_size},
+        {&w->norm, g->hidden_size},
+        {&w->update, g->hidden_size},
+        {&w->q, (size_t)g->n_heads * g->head_dim},
+        {&w->mixed, (size_t)g->n_heads * g->head_dim},
+        {&w->k, (size_t)g->n_kv_heads * g->head_dim},
+        {&w->v, (size_t)g->n_kv_heads * g->head_dim},
+        {&w->gate, g->intermediate_size},
+        {&w->up, g->intermediate_size},
+        {&w->cos, g->rope.dims / 2},
+        {&w->sin, g->rope.dims / 2},
+    };
+    size_t scratch = linear_scratch(t, c, batch), asked = scratch;
+    w->linear = pl_alloc(1, scratch);
+    bool whole = w->linear != NULL;
+    for (size_t i = 0; i < PL_COUNT(arrays); i++) {
+        *arrays[i].to = pl_alloc(batch, arrays[i].width * sizeof(float));
+        whole = whole && *arrays[i].to;
+        asked += batch * arrays[i].width * sizeof(float);
+    }
+    if (!whole) {
+        pl_workspace_close(w);
+        return pl_fail_memory(err, "workspace", asked);
+    }
+    *out = w;
+    return PLEACH_OK;
+}
+
+void pl_workspace_close(pl_workspace *w)
+{
+    if (!w) return;
+    float *arrays[] = {w->x, w->norm, w->update, w->q,   w->mixed, w->k,
+                       w->v, w->gate, w->up,     w->cos, w->sin};
+    for (size_t i = 0; i < PL_COUNT(arrays); i++) pl_free(arrays[i]);
+    pl_free(w->linear);
+    pl_free(w->attention);
+    pl_free(w);
+}
+
+/* Attention's scratch grows with the positions held; half as much again is asked for. */
+static pleach_status reserve_attention(pl_workspace *w, const pl_compute *c, size_t length,
+                                       pleach_error *err)
+{
+    const pl_config *g = w->t->config;
+    if (pl_attention_scratch(c, g->n_heads, g->n_kv_heads, g->head_dim, length) <=
+        w->attention_bytes)
+        return PLEACH_OK;
+    size_t bytes =
+        pl_attention_scratch(c, g->n_heads, g->n_kv_heads, g->head_dim, length + length / 2);
+    pl_free(w->attention);
+    w->attention = pl_alloc(1, bytes);
+    w->attention_bytes = w->attention ? bytes : 0;
+    return w->attention ? PLEACH_OK : pl_fail_memory(err, "attention", bytes);
+}
+
+/* Threads for a loop over n positions: one position is not worth waking any. */
+static int threads_for(const pl_compute *c, size_t n) { return n > 1 ? c->threads : 1; }
+
+/* Norms (Qwen3) and rotary positions of `heads` heads of one token. */
+static void turn_heads(const pl_workspace *w, const pl_compute *c, float *x, uint32_t heads,
+                       const float *norm, size_t row)
+{
+    const pl_config *g = w->t->config;
+    size_t half = g->rope.dims / 2;
+    for (uint32_t h = 0; h < heads; h++, x += g->head_dim) {
+        if (norm) c->kernels.rms_norm(x, x, norm, g->head_dim, g->rms_norm_eps);
+        c->kernels.rope(x, w->cos + row * half, w->sin + row * half, half);
+    }
+}
+
+static void attention_block(pl_workspace *w, const pl_compute *c, pl_cache *cache, uint32_t i,
+                            size_t n)
+{
+    const pl_config *g = w->t->config;
+    const pl_layer *l = &w->t->layers[i];
+    size_t Q = (size_t)g->n_heads * g->head_dim, K = (size_t)g->n_kv_heads * g->head_dim;
+    size_t position = pl_cache_length(cache);
+    const pl_linear *qkv[] = {&l->q, &l->k, &l->v}, *o = &l->o;
+    float *outputs[] = {w->q, w->k, w->v};
+    pl_linear_apply(c, qkv, 3, w->norm, n, outputs, w->linear);
+#pragma omp parallel for num_threads(threads_for(c, n)) if (n > 1)
+    for (size_t m = 0; m < n; m++) {
+        turn_heads(w, c, w->q + m * Q, g->n_heads, l->q_norm, m);
+        turn_heads(w, c, w->k + m * K, g->n_kv_heads, l->k_norm, m);
+        pl_cache_put(cache, i, position + m, 1, w->k + m * K, w->v + m * K);
+    }
+    pl_attention a = {.cache = cache, .layer = i, .n_heads = g->n_heads,
+                      .n_kv_heads = g->n_kv_heads, .head_dim = g->head_dim, .window = l->window,
+                      .position = position, .n = n, .q = w->q, .out = w->mixed};
+    pl_attention_run(c, &a, w->attention);
+    pl_linear_apply(c, &o, 1, w->mixed, n, &w->update, w->linear);
+}
+
+static void feed_forward_block(pl_workspace *w, const pl_compute *c, const pl_layer *l, size_t n)
+{
+    size_t I = w->t->config->intermediate_size;
+    const pl_linear *both[] = {&l->gate, &l->up}, *down = &l->down;
+    float *outputs[] = {w->gate, w->up};
+    pl_linear_apply(c, both, 2, w->norm, n, outputs, w->linear);
+#pragma omp parallel for num_threads(threads_for(c, n)) if (n > 1)
+    for (size_t m = 0; m < n; m++)
+        c->kernels.silu_mul(w->gate + m * I, w->gate + m * I, w->up + m * I, I);
+    pl_linear_apply(c, &down, 1, w->gate, n, &w->update, w->linear);
+}
+
+/* norm = RMSNorm(x) for positions [first, n), after x += update if there is one. */
+static void add_and_norm(pl_workspace *w, const pl_compute *c, const float *gain, bool update,
+                         size_t first, size_t n)
+{
+    size_t C = w->t->config->hidden_size;
+    float eps = w->t->config->rms_norm_eps;
+#pragma omp parallel for num_threads(threads_for(c, n - first)) if (n - first > 1)
+    for (size_t m = first; m < n; m++) {
+        if (update) c->kernels.axpy_f32(w->x + m * C, 1, w->update + m * C, C);
+        c->kernels.rms_norm(w->norm + m * C, w->x + m * C, gain, C, eps);
+    }
+}
+
+static void embed(pl_workspace *w, const pl_compute *c, const int32_t *ids, size_t n,
+                  size_t position)
+{
+    const pl_transformer *t = w->t;
+    size_t C = t->config->hidden_size, half = t->config->rope.dims / 2;
+#pragma omp parallel for num_threads(threads_for(c, n)) if (n > 1)
+    for (size_t m = 0; m < n; m++) {
+        pl_linear_row(&t->embedding, (uint64_t)ids[m], w->x + m * C);
+        pl_rope_table(t->rope_frequencies, half, position + m, t->rope_scale, w->cos + m * half,
+                      w->sin + m * half);
+    }
+}
+
+pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *c, pl_workspace *w,
+                                     pl_cache *cache, const int32_t *ids, size_t n, size_t first,
+                                     float *logits, pleach_error *err)
+{
+    if (n == 0) return PLEACH_OK;
+    size_t position = pl_cache_length(cache);
+    PL_TRY(reserve_attention(w, c, position + n, err));
+    embed(w, c, ids, n, position);
+    for (uint32_t i = 0; i < t->config->n_layers; i++) {
+        add_and_norm(w, c, t->layers[i].input_norm, i > 0, 0, n);
+        attention_block(w, c, cache, i, n);
+        add_and_norm(w, c, t->layers[i].post_norm, true, 0, n);
+        feed_forward_block(w, c, &t->layers[i], n);
+    }
+    pl_cache_advance(cache, n);
+    if (!logits || first >= n) return PLEACH_OK;
+    const pl_linear *head = &t->head;
+    add_and_norm(w, c, t->final_norm, true, first, n);
+    pl_linear_apply(c, &head, 1, w->norm + first * t->config->hidden_size, n - first, &logits,
+                    w->linear);
+    return PLEACH_OK;
+}
