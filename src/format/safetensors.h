@@ -14,6 +14,7 @@ void pl_safetensors_close(pl_safetensors *s);
 size_t pl_safetensors_count(const pl_safetensors *s);
 const pl_tensor *pl_safetensors_tensor(const pl_safetensors *s, size_t i);
 const pl_tensor *pl_safetensors_find(const pl_safetensors *s, const char *name);
+uint64_t pl_safetensors_file_size(const pl_safetensors *s);
 /* A string of __metadata__, or NULL. */
 const char *pl_safetensors_metadata(const pl_safetensors *s, const char *key);
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a pl_config comes to be: from a config.json, or from a GGUF file's metadata, and back. */
+#ifndef PL_FORMAT_CONFIG_H
+#define PL_FORMAT_CONFIG_H
+
+#include "checkpoint.h"
+#include "json.h"
+
+#define PL_MAX_LAYERS PL_COUNT(((pl_config *)0)->layer_window)
+
+/* file names the source in errors. generation is generation_config.json, or NULL. */
+pleach_status pl_config_from_json(const char *file, const json_t *root, const json_t *generation,
+                                  pl_config *c, pleach_error *err);
+/* The rotary embedding alone; c's head_dim and context_length are set already. */
+pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
+                                       pleach_error *err);
+/* g's tensors are named as in Hugging Face's files already. */
+pleach_status pl_config_from_gguf(const char *file, const pleach_checkpoint *checkpoint,
+                                  const pl_gguf *g, pl_config *c, pleach_error *err);
+
+/* The ranges that hold between the numbers of any model, whatever they came from. */
+pleach_status pl_config_check(const char *file, const pl_config *c, pleach_error *err);
+/* Adds an end token unless it is there; false when there is no room. */
+bool pl_config_add_end_token(pl_config *c, int32_t id);
+/* What yarn multiplies cos and sin by when the config does not say: 0.1 m ln(factor) + 1. */
+double pl_yarn_attention(double factor, double mscale);
+
+extern const char *const pl_arch_names[4];   /* model_type by pl_arch */
+extern const char *const pl_arch_classes[4]; /* the class in "architectures" by pl_arch */
+
+#endif

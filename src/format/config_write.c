@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A config.json made from a pl_config: what a GGUF source becomes when it is written as a folder. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "checkpoint_files.h"
+#include "config.h"
+
+/* Setting a key fails only for lack of memory; the failures add up in *failed. */
+static void set(json_t *object, const char *key, json_t *value, int *failed)
+{
+    *failed |= json_object_set_new(object, key, value) != 0;
+}
+
+static void set_u32(json_t *object, const char *key, uint32_t value, int *failed)
+{
+    set(object, key, json_integer(value), failed);
+}
+
+static json_t *rope_object(const pl_rope_config *r, int *failed)
+{
+    json_t *o = json_object();
+    static const char *const kinds[] = {"default", "linear", "llama3", "yarn"};
+    set(o, "rope_type", json_string(kinds[r->kind]), failed);
+    set(o, "rope_theta", json_real(r->theta), failed);
+    if (r->kind != PL_ROPE_DEFAULT) set(o, "factor", json_real(r->factor), failed);
+    if (r->kind == PL_ROPE_LLAMA3) {
+        set(o, "low_freq_factor", json_real(r->low_freq_factor), failed);
+        set(o, "high_freq_factor", json_real(r->high_freq_factor), failed);
+    }
+    if (r->kind == PL_ROPE_YARN) {
+        set(o, "beta_fast", json_real(r->beta_fast), failed);
+        set(o, "beta_slow", json_real(r->beta_slow), failed);
+        set(o, "attention_factor", json_real(r->attention_factor), failed);
+        set(o, "truncate", json_boolean(r->truncate), failed);
+    }
+    if (r->kind == PL_ROPE_LLAMA3 || r->kind == PL_ROPE_YARN)
+        set(o, "original_max_position_embeddings",
+            json_integer((json_int_t)r->original_context), failed);
+    return o;
+}
+
+static json_t *layer_types(const pl_config *c, int *failed)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < c->n_layers; i++)
+        *failed |= json_array_append_new(list, json_string(pl_config_window(c, i)
+                                                               ? "sliding_attention"
+                                                               : "full_attention")) != 0;
+    return list;
+}
+
+static json_t *end_tokens(const pl_config *c, int *failed)
+{
+    if (c->n_end_tokens == 1) return json_integer(c->end_tokens[0]);
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < c->n_end_tokens; i++)
+        *failed |= json_array_append_new(list, json_integer(c->end_tokens[i])) != 0;
+    return list;
+}
+
+static void set_token(json_t *o, const char *key, int32_t id, int *failed)
+{
+    set(o, key, id < 0 ? json_null() : json_integer(id), failed);
+}
+
+static void set_sizes(json_t *o, const pl_config *c, int *failed)
+{
+    set_u32(o, "vocab_size", c->vocab_size, failed);
+    set_u32(o, "hidden_size", c->hidden_size, failed);
+    set_u32(o, "intermediate_size", c->intermediate_size, failed);
+    set_u32(o, "num_hidden_layers", c->n_layers, failed);
+    set_u32(o, "num_attention_heads", c->n_heads, failed);
+    set_u32(o, "num_key_value_heads", c->n_kv_heads, failed);
+    set_u32(o, "head_dim", c->head_dim, failed);
+    set_u32(o, "max_position_embeddings", c->context_length, failed);
+}
+
+static void set_window(json_t *o, const pl_config *c, int *failed)
+{
+    uint32_t w = c->sliding_window;
+    if (c->arch == PL_ARCH_LLAMA) return;
+    set(o, "sliding_window", w ? json_integer(w) : json_null(), failed);
+    if (c->arch == PL_ARCH_MISTRAL) return;
+    set(o, "use_sliding_window", json_boolean(w != 0), failed);
+    set(o, "layer_types", layer_types(c, failed), failed);
+}
+
+/* A float as the shortest decimal that reads back the same, so that 1e-5f is not 9.99999e-6. */
+static double shortest(float f)
+{
+    char text[40];
+    for (int digits = 1; digits < 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)f);
+        if (strtof(text, NULL) == f) break;
+    }
+    return strtod(text, NULL);
+}
+
+static json_t *config_object(const pl_config *c, int *failed)
+{
+    json_t *o = json_object();
+    set(o, "architectures", json_pack("[s]", pl_arch_classes[c->arch]), failed);
+    set(o, "model_type", json_string(c->arch_name), failed);
+    set_sizes(o, c, failed);
+    set(o, "hidden_act", json_string("silu"), failed);
+    set(o, "rms_norm_eps", json_real(shortest(c->rms_norm_eps)), failed);
+    set(o, "tie_word_embeddings", json_boolean(c->tie_embeddings), failed);
+    if (c->arch == PL_ARCH_LLAMA || c->arch == PL_ARCH_QWEN3)
+        set(o, "attention_bias", json_boolean(c->attention_bias), failed);
+    if (c->arch == PL_ARCH_LLAMA) set(o, "mlp_bias", json_boolean(c->mlp_bias), failed);
+    set(o, "rope_theta", json_real(c->rope.theta), failed);
+    set(o, "rope_scaling",
+        c->rope.kind == PL_ROPE_DEFAULT ? json_null() : rope_object(&c->rope, failed), failed);
+    set(o, "rope_parameters", rope_object(&c->rope, failed), failed);
+    set_window(o, c, failed);
+    set_token(o, "bos_token_id", c->bos, failed);
+    set_token(o, "pad_token_id", c->pad, failed);
+    set(o, "eos_token_id", c->n_end_tokens ? end_tokens(c, failed) : json_null(), failed);
+    set(o, "dtype", json_string("bfloat16"), failed);
+    set(o, "torch_dtype", json_string("bfloat16"), failed);
+    return o;
+}
+
+char *pl_checkpoint_make_config_text(const pleach_checkpoint *c, pleach_error *err)
+{
+    const pl_config *config;
+    int failed = 0;
+    if (pl_checkpoint_config(c, &config, err) != PLEACH_OK) return NULL;
+    json_t *o = config_object(config, &failed);
+    char *text = failed ? NULL : json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15)), *copy = NULL;
+    json_decref(o);
+    if (text && (copy = pl_alloc(strlen(text) + 1, 1))) strcpy(copy, text);
+    free(text);
+    if (!copy) pl_fail_memory(err, "a config", 4096);
+    return copy;
+}
