@@ -27,14 +27,19 @@ static pleach_status known_keys(pl_json_source at, const json_t *object, const c
 
 /* ---- affine -------------------------------------------------------------------------------- */
 
-static pleach_status read_affine(pl_json_source at, const json_t *object, pl_quant_entry *e,
+/* What the object leaves out is as in `fallback`, which may be NULL. */
+static pleach_status read_affine(pl_json_source at, const json_t *object,
+                                 const pl_quant_entry *fallback, pl_quant_entry *e,
                                  pleach_error *err)
 {
+    if (fallback) *e = *fallback;
     e->coding = PL_CODING_AFFINE;
-    PL_TRY(pl_json_u32(at, object, "bits", 2, 8, &e->bits, err));
+    if (!fallback || pl_json_get(object, "bits"))
+        PL_TRY(pl_json_u32(at, object, "bits", 2, 8, &e->bits, err));
     PL_FAIL_IF(e->bits == 7, err, PLEACH_ERR_UNSUPPORTED,
                "%s: %sbits is 7, expected 2, 3, 4, 5, 6 or 8", at.file, at.prefix);
-    PL_TRY(pl_json_u32(at, object, "group_size", 32, 128, &e->group_size, err));
+    if (!fallback || pl_json_get(object, "group_size"))
+        PL_TRY(pl_json_u32(at, object, "group_size", 32, 128, &e->group_size, err));
     PL_FAIL_IF(e->group_size & (e->group_size - 1), err, PLEACH_ERR_UNSUPPORTED,
                "%s: %sgroup_size is %u, expected 32, 64 or 128", at.file, at.prefix,
                e->group_size);
@@ -62,8 +67,8 @@ static pleach_status read_rotation(pl_json_source at, const json_t *trellis, con
     PL_TRY(pl_json_u32(inner, object, "block", 1, 1u << 20, &r->block, err));
     PL_FAIL_IF(r->block & (r->block - 1), err, PLEACH_ERR_FORMAT,
                "%s: %sblock is %u, expected a power of two", at.file, prefix, r->block);
-    /* Whole numbers up to 2^53 survive every JSON library. */
-    return pl_json_u64(inner, object, "seed", 0, (uint64_t)1 << 53, &r->seed, err);
+    /* Whole numbers below 2^53 survive every JSON library. */
+    return pl_json_u64(inner, object, "seed", 0, ((uint64_t)1 << 53) - 1, &r->seed, err);
 }
 
 static pleach_status read_trellis(pl_json_source at, const json_t *object, pl_quant_entry *e,
@@ -121,7 +126,8 @@ static pleach_status read_entry(const char *file, const char *module, const json
         PL_TRY(known_keys(at, value, keys, err));
         if (pl_json_get(value, "mode")) PL_TRY(pl_json_text(at, value, "mode", &mode, err));
         if (strcmp(mode, "trellis") == 0) PL_TRY(read_trellis(at, value, e, err));
-        else if (strcmp(mode, "affine") == 0) PL_TRY(read_affine(at, value, e, err));
+        else if (strcmp(mode, "affine") == 0) 
+            PL_TRY(read_affine(at, value, map->has_default ? &map->fallback : NULL, e, err));
         else
             return pl_fail(err, PLEACH_ERR_UNSUPPORTED, "%s: %smode %s is not supported", file,
                            prefix, mode);
@@ -144,7 +150,7 @@ static pleach_status read_default(const char *file, const json_t *object, pl_qua
                mode);
     if (!pl_json_get(object, "bits") && !pl_json_get(object, "group_size")) return PLEACH_OK;
     map->has_default = true;
-    return read_affine(at, object, &map->fallback, err);
+    return read_affine(at, object, NULL, &map->fallback, err);
 }
 
 static int compare_modules(const void *a, const void *b)
@@ -198,10 +204,7 @@ pleach_status pl_quant_map_read(pl_quant_map *map, const char *file, const json_
 {
     *map = (pl_quant_map){0};
     const json_t *object = pl_json_get(root, "quantization");
-    const json_t *other = pl_json_get(root, "quantization_config");
-    PL_FAIL_IF(object && other && !json_equal(object, other), err, PLEACH_ERR_MISMATCH,
-               "%s: quantization and quantization_config differ", file);
-    if (!object) object = other;
+    if (!object) object = pl_json_get(root, "quantization_config");
     if (!object) return PLEACH_OK;
     PL_FAIL_IF(!json_is_object(object), err, PLEACH_ERR_FORMAT,
                "%s: quantization is %s, expected an object", file, pl_json_kind(object));

@@ -29,8 +29,8 @@ typedef struct pl_quant_map {
     uint32_t fp8_block[2]; /* rows and columns that share a scale; 0: no FP8 checkpoint */
 } pl_quant_map;
 
-/* From "quantization", or "quantization_config", which means the same; where both stand they must
- * agree. An empty map when there is neither. */
+/* From "quantization", or where that is absent from "quantization_config", which means the same. An
+ * empty map when there is neither. */
 pleach_status pl_quant_map_read(pl_quant_map *map, const char *file, const json_t *root,
                                 pleach_error *err);
 void pl_quant_map_close(pl_quant_map *map);

@@ -16,7 +16,8 @@
 
 struct pl_safetensors {
     char *path;
-    pl_map map;
+    pl_map map;    /* owns the bytes unless they are borrowed */
+    pl_map file;   /* the bytes */
     json_t *header; /* owns the names */
     pl_tensor *tensors;       /* in file order */
     const pl_tensor **sorted; /* by name */
@@ -160,10 +161,10 @@ static pleach_status check_metadata(const pl_safetensors *s, const json_t *metad
 static pleach_status read_header(pl_safetensors *s, pleach_error *err)
 {
     uint64_t size = 0;
-    PL_TRY(header_size(s->path, &s->map, &size, err));
-    PL_TRY(pl_json_parse(s->path, (const char *)s->map.data + 8, size, &s->header, err));
-    const uint8_t *data = s->map.data + 8 + size;
-    uint64_t data_size = s->map.size - 8 - size;
+    PL_TRY(header_size(s->path, &s->file, &size, err));
+    PL_TRY(pl_json_parse(s->path, (const char *)s->file.data + 8, size, &s->header, err));
+    const uint8_t *data = s->file.data + 8 + size;
+    uint64_t data_size = s->file.size - 8 - size;
     size_t entries = json_object_size(s->header);
     s->tensors = pl_alloc(entries, sizeof *s->tensors);
     if (!s->tensors) return pl_fail_memory(err, s->path, entries * sizeof *s->tensors);
@@ -184,21 +185,46 @@ static pleach_status read_header(pl_safetensors *s, pleach_error *err)
     return PLEACH_OK;
 }
 
-pleach_status pl_safetensors_open(const char *path, pl_safetensors **out, pleach_error *err)
+static pl_safetensors *create(const char *path, pleach_error *err)
 {
-    *out = NULL;
     pl_safetensors *s = pl_calloc(1, sizeof *s);
     size_t length = strlen(path) + 1;
     if (!s || !(s->path = pl_alloc(length, 1))) {
         pl_free(s);
-        return pl_fail_memory(err, path, sizeof *s + length);
+        pl_fail_memory(err, path, sizeof *s + length);
+        return NULL;
     }
     memcpy(s->path, path, length);
-    pleach_status status = pl_map_open(&s->map, path, err);
+    return s;
+}
+
+static pleach_status finish(pl_safetensors *s, pleach_status status, pl_safetensors **out,
+                            pleach_error *err)
+{
     if (status == PLEACH_OK) status = read_header(s, err);
     if (status == PLEACH_OK) *out = s;
     else pl_safetensors_close(s);
     return status;
+}
+
+pleach_status pl_safetensors_open(const char *path, pl_safetensors **out, pleach_error *err)
+{
+    *out = NULL;
+    pl_safetensors *s = create(path, err);
+    if (!s) return PLEACH_ERR_MEMORY;
+    pleach_status status = pl_map_open(&s->map, path, err);
+    s->file = s->map;
+    return finish(s, status, out, err);
+}
+
+pleach_status pl_safetensors_open_memory(const char *name, const void *data, size_t size,
+                                         pl_safetensors **out, pleach_error *err)
+{
+    *out = NULL;
+    pl_safetensors *s = create(name, err);
+    if (!s) return PLEACH_ERR_MEMORY;
+    s->file = (pl_map){.data = data, .size = size};
+    return finish(s, PLEACH_OK, out, err);
 }
 
 void pl_safetensors_close(pl_safetensors *s)
@@ -221,7 +247,7 @@ const pl_tensor *pl_safetensors_find(const pl_safetensors *s, const char *name)
     return pl_tensor_search(s->sorted, s->n, name);
 }
 
-uint64_t pl_safetensors_file_size(const pl_safetensors *s) { return s->map.size; }
+uint64_t pl_safetensors_file_size(const pl_safetensors *s) { return s->file.size; }
 
 const char *pl_safetensors_metadata(const pl_safetensors *s, const char *key)
 {

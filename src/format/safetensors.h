@@ -10,6 +10,9 @@
 typedef struct pl_safetensors pl_safetensors;
 
 pleach_status pl_safetensors_open(const char *path, pl_safetensors **out, pleach_error *err);
+/* The same of a file's bytes in memory, borrowed until closing; `name` stands for it in errors. */
+pleach_status pl_safetensors_open_memory(const char *name, const void *data, size_t size,
+                                         pl_safetensors **out, pleach_error *err);
 void pl_safetensors_close(pl_safetensors *s);
 size_t pl_safetensors_count(const pl_safetensors *s);
 const pl_tensor *pl_safetensors_tensor(const pl_safetensors *s, size_t i);
