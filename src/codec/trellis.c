@@ -119,9 +119,9 @@ static void expand_block(uint16_t *dst, const uint16_t *states, uint32_t T, floa
         dst[i] = pl_f32_to_bf16((float)pl_trellis_y(states[i]) / PL_TRELLIS_DIVISOR * scale);
 }
 
-static void decode_block(float *dst, const uint16_t *states, uint32_t T, float scale)
+void pl_trellis_decode_states(float *dst, const uint16_t *states, size_t n, float scale)
 {
-    for (uint32_t i = 0; i < T; i++)
+    for (size_t i = 0; i < n; i++)
         dst[i] = (float)pl_trellis_y(states[i]) * (1.0f / PL_TRELLIS_DIVISOR) * scale;
 }
 
@@ -146,7 +146,7 @@ pleach_status pleach_trellis_decode(const pleach_trellis *t, float *dst, const u
     for (uint64_t row = 0; row < t->rows; row++)
         for (uint64_t block = 0; block < t->cols / t->block; block++, dst += t->block) {
             pl_trellis_states(t, states, src + pl_trellis_block_at(t, row, block));
-            decode_block(dst, states, t->block, pl_fp16_to_f32(scales[row]));
+            pl_trellis_decode_states(dst, states, t->block, pl_fp16_to_f32(scales[row]));
         }
     return PLEACH_OK;
 }

@@ -39,4 +39,7 @@ void pl_trellis_states(const pleach_trellis *t, uint16_t *states, const uint32_t
 /* The words whose states are states[0..T), of which only the low k bits are read. */
 void pl_trellis_pack(const pleach_trellis *t, uint32_t *words, const uint16_t *states);
 
+/* The numbers of n states under the decode contract. */
+void pl_trellis_decode_states(float *dst, const uint16_t *states, size_t n, float scale);
+
 #endif

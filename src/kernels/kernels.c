@@ -11,11 +11,13 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
 {
     memset(k, 0, sizeof *k);
     k->cpu = cpu;
+    pl_kernels_init_viterbi_c(k);
     pl_kernels_init_rotate_c(k);
     pl_kernels_init_vector_c(k);
     pl_kernels_init_attention_c(k);
 #if defined(__x86_64__)
     if (!(cpu & PL_CPU_AVX2)) return;
+    pl_kernels_init_viterbi_avx2(k);
     pl_kernels_init_rotate_avx2(k);
     pl_kernels_init_vector_avx2(k);
     pl_kernels_init_attention_avx2(k);

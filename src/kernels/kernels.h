@@ -18,7 +18,33 @@ typedef struct pl_kernels pl_kernels;
 /* Fills the table for these CPU flags (base/cpu.h). */
 void pl_kernels_init(pl_kernels *k, unsigned cpu);
 
-/* ---- trellis search: see codec/viterbi.h for the driver ------------------------------------ */
+/* ---- trellis search: codec/viterbi.c drives it ---------------------------------------------- */
+
+/* A state of L bits is s = (j, mid, n), of k, L-2k and k bits, j on top; its group (mid, n) is its
+ * low L-k bits and its predecessors' group is (j, mid). Only group minima are kept: minima[slot]
+ * holds for each of two blocks b the least cost [2^(L-k)] of a path into each group.
+ *
+ * For t = 0 .. steps-1 and both blocks, from slot(t) to slot(t+1):
+ *   cost(s)     = minima[slot(t)][b][(j, mid)] + err(x[t][b] - value(s))
+ *   minimum(g)  = min(32767, min over j of cost((j, g))) - (t % 4 == 3 ? fall : 0)
+ *   err(d)      = (d*d + 2^14) >> 15, d wrapped to int16
+ * where fall is the least minimum of block b as of four steps before, 0 at first. slot(t) is t & 1
+ * before step `skip` (even) and t - skip from there on.
+ *   minima  [steps - skip + 1, but at least 2][2][2^(L-k)], 64-byte aligned; slot 0 is the start
+ *   values  in the order of pl_viterbi_order, 64-byte aligned
+ *   x       [steps][2]
+ * Exact: every ISA fills the slots with the same bits. */
+typedef void pl_viterbi_forward_fn(uint16_t *minima, const int16_t *values, const int16_t *x,
+                                   size_t steps, size_t skip);
+
+/* Walks both blocks back from group[b] after the last step: for t = steps-1 .. skip, state
+ * states[b][t] is the cheapest of the group, ties to the least j, and the next group is that
+ * state's predecessors'. group[b] ends as the group before step `skip`.
+ *   values  [2^(L-k)][2^k], by group and j
+ * Exact. */
+typedef void pl_viterbi_trace_fn(uint16_t *const states[2], uint32_t group[2],
+                                 const uint16_t *minima, const int16_t *values, const int16_t *x,
+                                 size_t steps, size_t skip);
 
 /* ---- rotation ------------------------------------------------------------------------------ */
 
@@ -45,6 +71,9 @@ typedef void pl_silu_mul_fn(float *dst, const float *gate, const float *up, size
 
 struct pl_kernels {
     unsigned cpu;
+    size_t viterbi_lanes;                        /* of the forward kernels' value tables */
+    pl_viterbi_forward_fn *viterbi_forward[3][2]; /* [k - 2][L == 16] */
+    pl_viterbi_trace_fn *viterbi_trace[3][2];
     pl_rotate_fn *rotate;
     pl_rotate_fn *unrotate;
     pl_dot_f32_fn *dot_f32;
@@ -57,6 +86,8 @@ struct pl_kernels {
 };
 
 /* Each family's entries, one function per ISA level; called by pl_kernels_init alone. */
+void pl_kernels_init_viterbi_c(pl_kernels *k);
+void pl_kernels_init_viterbi_avx2(pl_kernels *k);
 void pl_kernels_init_rotate_c(pl_kernels *k);
 void pl_kernels_init_rotate_avx2(pl_kernels *k);
 void pl_kernels_init_rotate_avx512(pl_kernels *k);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The trellis search: for a block of numbers, the states of the tail-biting path of least squared
+ * error (Viterbi, QTIP Algorithm 4: a free run over the block rotated by half its length finds the
+ * group at the seam, a second run is pinned to it at both ends). */
+#ifndef PL_CODEC_VITERBI_H
+#define PL_CODEC_VITERBI_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+
+/* Numbers enter the search as round(PL_VITERBI_UNIT * x), x in units of the row's scale, clamped:
+ * the code ends at 3.3, and a difference of int16 must not come near wrapping to zero. */
+#define PL_VITERBI_UNIT  7500.0f
+#define PL_VITERBI_CLAMP 3.45f
+
+/* One code's tables and kernels. Read-only once open; any number of threads may search with it. */
+typedef struct pl_viterbi {
+    uint32_t k, L;
+    pl_viterbi_forward_fn *forward;
+    pl_viterbi_trace_fn *trace;
+    int16_t *ordered;  /* values in the forward kernel's order */
+    int16_t *by_group; /* [2^(L-k)][2^k] */
+} pl_viterbi;
+
+pleach_status pl_viterbi_open(pl_viterbi *v, const pl_kernels *kernels, uint32_t k, uint32_t L,
+                              pleach_error *err);
+void pl_viterbi_close(pl_viterbi *v); /* accepts a zeroed one */
+
+/* values[0 .. 2^L) in the order [mid / lanes][n][j][mid % lanes] of the forward kernels, with lanes
+ * lowered to the number of mids: see pl_viterbi_forward_fn. */
+void pl_viterbi_order(int16_t *values, size_t lanes, uint32_t k, uint32_t L);
+
+/* Bytes of 64-byte aligned scratch for blocks of T numbers. */
+size_t pl_viterbi_scratch(const pl_viterbi *v, uint32_t T);
+
+/* states[b][0..T) of two blocks x[b][0..T). Only the states' low k bits matter: whatever the data,
+ * they define a tail-biting block. */
+void pl_viterbi_pair(const pl_viterbi *v, uint16_t *const states[2], const int16_t *const x[2],
+                     uint32_t T, void *scratch);
+
+/* The oracle, one block with an f32 metric: slow and plain. scratch as large as
+ * pl_viterbi_exact_scratch says. */
+size_t pl_viterbi_exact_scratch(uint32_t L, uint32_t T);
+void pl_viterbi_exact(uint16_t *states, const float *x, uint32_t k, uint32_t L, uint32_t T,
+                      void *scratch);
+
+#endif

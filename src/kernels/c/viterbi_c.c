@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trellis search, portable. Defines the bits of every other version; k and L are constants of each
+ * instance, so that the inner loops are vectorised. */
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+#include "base/compiler.h"
+
+enum { LANES = 16 };
+
+static PL_ALWAYS_INLINE uint32_t squared_error(int x, int value)
+{
+    int d = (int16_t)(x - value);
+    return (uint32_t)(d * d + (1 << 14)) >> 15;
+}
+
+/* One step of one block. Returns the least of the new minima. */
+static PL_ALWAYS_INLINE uint16_t step(uint16_t *PL_RESTRICT to, const uint16_t *PL_RESTRICT from,
+                                      const int16_t *PL_RESTRICT values, int x, uint16_t fall,
+                                      int k, int L)
+{
+    const size_t fan = (size_t)1 << k, mids = (size_t)1 << (L - 2 * k);
+    uint16_t least = UINT16_MAX;
+    for (size_t mid = 0; mid < mids; mid += LANES)
+        for (size_t n = 0; n < fan; n++) {
+            uint32_t best[LANES];
+            for (size_t i = 0; i < LANES; i++) best[i] = INT16_MAX;
+            for (size_t j = 0; j < fan; j++, values += LANES)
+                for (size_t i = 0; i < LANES; i++) {
+                    uint32_t cost = from[j * mids + mid + i] + squared_error(x, values[i]);
+                    best[i] = PL_MIN(best[i], cost);
+                }
+            for (size_t i = 0; i < LANES; i++) {
+                uint16_t minimum = (uint16_t)(best[i] - fall);
+                least = PL_MIN(least, minimum);
+                to[(mid + i) * fan + n] = minimum;
+            }
+        }
+    return least;
+}
+
+static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, const int16_t *x,
+                                     size_t steps, size_t skip, int k, int L)
+{
+    const size_t groups = (size_t)1 << (L - k);
+    uint16_t fall[2] = {0, 0};
+    for (size_t t = 0; t < steps; t++) {
+        const uint16_t *from = minima + 2 * groups * (t < skip ? t & 1 : t - skip);
+        uint16_t *to = minima + 2 * groups * (t + 1 < skip ? (t + 1) & 1 : t + 1 - skip);
+        for (size_t b = 0; b < 2; b++) {
+            uint16_t now = t % 4 == 3 ? fall[b] : 0;
+            uint16_t least = step(to + b * groups, from + b * groups, values, x[2 * t + b], now, k, L);
+            if (t % 4 == 3) fall[b] = least;
+        }
+    }
+}
+
+static PL_ALWAYS_INLINE void trace(uint16_t *const states[2], uint32_t group[2],
+                                   const uint16_t *minima, const int16_t *values, const int16_t *x,
+                                   size_t steps, size_t skip, int k, int L)
+{
+    const size_t fan = (size_t)1 << k, mids = (size_t)1 << (L - 2 * k);
+    const size_t groups = (size_t)1 << (L - k);
+    for (size_t b = 0; b < 2; b++)
+        for (size_t t = steps; t-- > skip;) {
+            const uint16_t *from = minima + groups * (2 * (t - skip) + b) + (group[b] >> k);
+            const int16_t *value = values + group[b] * fan;
+            uint32_t best = UINT32_MAX, best_j = 0;
+            for (uint32_t j = 0; j < fan; j++) {
+                uint32_t cost = from[j * mids] + squared_error(x[2 * t + b], value[j]);
+                if (cost < best) {
+                    best = cost;
+                    best_j = j;
+                }
+            }
+            uint32_t state = best_j << (L - k) | group[b];
+            states[b][t] = (uint16_t)state;
+            group[b] = state >> k;
+        }
+}
+
+#define PL_VITERBI_C(k, L)                                                                         \
+    static void forward_k##k##_l##L(uint16_t *minima, const int16_t *values, const int16_t *x,     \
+                                    size_t steps, size_t skip)                                     \
+    {                                                                                              \
+        forward(minima, values, x, steps, skip, k, L);                                             \
+    }                                                                                              \
+    static void trace_k##k##_l##L(uint16_t *const states[2], uint32_t group[2],                    \
+                                  const uint16_t *minima, const int16_t *values, const int16_t *x, \
+                                  size_t steps, size_t skip)                                       \
+    {                                                                                              \
+        trace(states, group, minima, values, x, steps, skip, k, L);                                \
+    }
+
+PL_VITERBI_C(2, 12)
+PL_VITERBI_C(3, 12)
+PL_VITERBI_C(4, 12)
+PL_VITERBI_C(2, 16)
+PL_VITERBI_C(3, 16)
+PL_VITERBI_C(4, 16)
+
+void pl_kernels_init_viterbi_c(pl_kernels *k)
+{
+    static pl_viterbi_forward_fn *const forwards[3][2] = {{forward_k2_l12, forward_k2_l16},
+                                                          {forward_k3_l12, forward_k3_l16},
+                                                          {forward_k4_l12, forward_k4_l16}};
+    static pl_viterbi_trace_fn *const traces[3][2] = {{trace_k2_l12, trace_k2_l16},
+                                                      {trace_k3_l12, trace_k3_l16},
+                                                      {trace_k4_l12, trace_k4_l16}};
+    k->viterbi_lanes = LANES;
+    memcpy(k->viterbi_forward, forwards, sizeof forwards);
+    memcpy(k->viterbi_trace, traces, sizeof traces);
+}
