@@ -53,6 +53,14 @@ void pl_map_close(pl_map *map)
     *map = (pl_map){0};
 }
 
+void pl_map_release(const void *data, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t start = ((uintptr_t)data + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)data + size) / page * page;
+    if (start < end) madvise((void *)start, end - start, MADV_DONTNEED);
+}
+
 pleach_status pl_read_file(const char *path, size_t limit, char **out, size_t *size,
                            pleach_error *err)
 {

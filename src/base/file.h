@@ -18,6 +18,9 @@ typedef struct pl_map {
 
 pleach_status pl_map_open(pl_map *map, const char *path, pleach_error *err);
 void pl_map_close(pl_map *map); /* accepts a zeroed map; clears it */
+/* Gives back the memory of the whole pages inside data[0..size) of a mapped file; they are read
+ * again when next used. Keeps a pass over a large file from filling the process. */
+void pl_map_release(const void *data, size_t size);
 
 /* Reads a whole file of at most `limit` bytes into *out (NUL-terminated, freed with pl_free). */
 pleach_status pl_read_file(const char *path, size_t limit, char **out, size_t *size,

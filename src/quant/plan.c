@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan: settings checked against the model, and a coding, geometry and size for each module. */
+#include "plan.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "rotate_matrix.h"
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+void pleach_quantize_settings_defaults(pleach_quantize_settings *s)
+{
+    *s = (pleach_quantize_settings){.bits = 3,
+                                    .axis = -1,
+                                    .state_bits = 12,
+                                    .embed_bits = 8,
+                                    .head_bits = 8,
+                                    .rotate = PLEACH_ROTATE_BOTH,
+                                    .seed = 1};
+}
+
+static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *err)
+{
+    unsigned cpu;
+    PL_FAIL_IF(s->bits < 2 || s->bits > 4, err, PLEACH_ERR_ARGUMENT,
+               "bits is %u, expected 2, 3 or 4", s->bits);
+    PL_FAIL_IF(s->axis < -1 || s->axis > 1, err, PLEACH_ERR_ARGUMENT,
+               "axis is %d, expected 0 or 1, or -1 for the default", s->axis);
+    PL_FAIL_IF(s->state_bits != 12 && s->state_bits != 16, err, PLEACH_ERR_ARGUMENT,
+               "state bits is %u, expected 12 or 16", s->state_bits);
+    PL_FAIL_IF(s->embed_bits != 4 && s->embed_bits != 8 && s->embed_bits != 16, err,
+               PLEACH_ERR_ARGUMENT, "embed bits is %u, expected 4, 8 or 16", s->embed_bits);
+    PL_FAIL_IF(s->head_bits != 4 && s->head_bits != 8 && s->head_bits != 16, err,
+               PLEACH_ERR_ARGUMENT, "head bits is %u, expected 4, 8 or 16", s->head_bits);
+    PL_FAIL_IF((unsigned)s->rotate > PLEACH_ROTATE_INPUT_SCALE, err, PLEACH_ERR_ARGUMENT,
+               "rotate is %d, expected a pleach_rotate", (int)s->rotate);
+    PL_FAIL_IF(s->threads < 0 || s->threads > PL_MAX_THREADS, err, PLEACH_ERR_ARGUMENT,
+               "threads is %d, expected 0 to %d", s->threads, PL_MAX_THREADS);
+    PL_FAIL_IF(pl_cpu_level(s->cpu, &cpu) != 0, err, PLEACH_ERR_ARGUMENT,
+               "cpu level \"%s\" is not known or not in this machine", s->cpu);
+    s->cpu = pl_cpu_name(cpu);
+    if (s->axis < 0) s->axis = 0;
+    if (s->threads == 0) s->threads = pl_default_threads();
+    return PLEACH_OK;
+}
+
+/* A pattern that matches nothing is a slip of the user's. */
+static pleach_status check_patterns(const pl_plan *plan, pleach_error *err)
+{
+    const pleach_quantize_settings *s = &plan->settings;
+    for (size_t p = 0; p < s->n_keep; p++) {
+        size_t i = 0;
+        while (i < plan->n_items && fnmatch(s->keep[p], plan->items[i].module.name, 0) != 0) i++;
+        PL_FAIL_IF(i == plan->n_items, err, PLEACH_ERR_ARGUMENT,
+                   "keep pattern \"%s\" matches no module of %s", s->keep[p],
+                   pl_checkpoint_path(plan->source));
+    }
+    return PLEACH_OK;
+}
+
+static bool is_kept(const pl_plan *plan, const char *module)
+{
+    const pleach_quantize_settings *s = &plan->settings;
+    for (size_t p = 0; p < s->n_keep; p++)
+        if (fnmatch(s->keep[p], module, 0) == 0) return true;
+    return false;
+}
+
+/* ---- rotations ------------------------------------------------------------------------------ */
+
+static uint64_t mix_text(uint64_t h, const char *text)
+{
+    for (; *text; text++) h = pl_mix64(h + 0x9e3779b97f4a7c15u + (unsigned char)*text);
+    return h;
+}
+
+/* Seeds keep to 53 bits, which every JSON reader holds exactly. Modules that share an input share
+ * its signs, so that an engine rotates once for them. */
+static uint64_t input_seed(uint64_t seed, const pl_module *m)
+{
+    return pl_mix64(pl_mix64(seed) + ((uint64_t)m->layer << 8 | m->input)) >> 11;
+}
+
+static uint64_t output_seed(uint64_t seed, const pl_module *m)
+{
+    return mix_text(pl_mix64(~seed), m->name) >> 11;
+}
+
+static void plan_rotation(const pleach_quantize_settings *s, pl_plan_item *item)
+{
+    const pl_module *m = &item->module;
+    if (s->rotate == PLEACH_ROTATE_NONE) return;
+    item->rotate_in = (pl_rotation){pl_rotation_block(m->in), input_seed(s->seed, m)};
+    if (s->rotate == PLEACH_ROTATE_BOTH)
+        item->rotate_out = (pl_rotation){pl_rotation_block(m->out), output_seed(s->seed, m)};
+    /* Along axis 1 the row scales are output scales already. */
+    item->output_scale = s->rotate == PLEACH_ROTATE_INPUT_SCALE && item->trellis.axis == 0;
+}
+
+/* ---- items ---------------------------------------------------------------------------------- */
+
+static void plan_dense(pl_plan_item *item)
+{
+    item->coding = PL_CODING_DENSE;
+    item->type = item->source.coding == PL_CODING_DENSE && !item->source.block_scale
+                     ? pl_kept_type(item->source.weight)
+                     : PL_F16;
+}
+
+static void plan_affine(pl_plan_item *item, uint32_t bits)
+{
+    item->group_size = item->module.in % 64 == 0 ? 64 : 32;
+    item->bits = bits;
+    if (item->module.in % item->group_size) plan_dense(item);
+    else item->coding = PL_CODING_AFFINE;
+}
+
+static pleach_status plan_trellis(const pleach_quantize_settings *s, pl_plan_item *item,
+                                  pleach_error *err)
+{
+    const pl_module *m = &item->module;
+    uint32_t block;
+    uint64_t padded;
+    item->width = s->axis ? m->in : m->out;
+    if (item->width < PL_TRELLIS_MIN_WIDTH) {
+        plan_dense(item);
+        return PLEACH_OK;
+    }
+    PL_TRY(pleach_trellis_choose_block(item->width, &block, &padded, err));
+    item->coding = PL_CODING_TRELLIS;
+    item->trellis = (pleach_trellis){.bits = s->bits,
+                                     .state_bits = s->state_bits,
+                                     .block = block,
+                                     .axis = (uint32_t)s->axis,
+                                     .rows = s->axis ? m->out : m->in,
+                                     .cols = padded};
+    plan_rotation(s, item);
+    return pleach_trellis_check(&item->trellis, err);
+}
+
+static pleach_status plan_item(const pl_plan *plan, pl_plan_item *item, pleach_error *err)
+{
+    const pleach_quantize_settings *s = &plan->settings;
+    const pl_module *m = &item->module;
+    PL_TRY(pl_checkpoint_weight(plan->source, m->name, m->out, m->in, &item->source, err));
+    bool linear = m->kind == PL_MODULE_LINEAR;
+    uint32_t affine_bits = m->kind == PL_MODULE_EMBEDDING ? s->embed_bits : s->head_bits;
+    if (is_kept(plan, m->name) || (!linear && affine_bits == 16)) plan_dense(item);
+    else if (linear) PL_TRY(plan_trellis(s, item, err));
+    else plan_affine(item, affine_bits);
+    pl_item_tensors parts;
+    pl_item_tensors_get(item, PL_F16, &parts);
+    for (size_t i = 0; i < parts.n; i++) item->bytes += parts.tensor[i].n_bytes;
+    return PLEACH_OK;
+}
+
+pl_dtype pl_kept_type(const pl_tensor *t)
+{
+    return pl_dtype_get(t->type)->block_elements > 1 ? PL_F16 : t->type;
+}
+
+static void add_tensor(pl_item_tensors *out, const char *module, const char *part, pl_dtype type,
+                       uint64_t rows, uint64_t cols)
+{
+    size_t i = out->n++;
+    pl_tensor *t = &out->tensor[i];
+    snprintf(out->name[i], sizeof out->name[i], "%s.%s", module, part);
+    *t = (pl_tensor){.name = out->name[i], .type = type, .n_dims = cols ? 2 : 1,
+                     .shape = {rows, cols}};
+    t->n_bytes = rows * (cols ? cols : 1) * pl_dtype_get(type)->block_bytes;
+}
+
+void pl_item_tensors_get(const pl_plan_item *item, pl_dtype scale_type, pl_item_tensors *out)
+{
+    const pl_module *m = &item->module;
+    const pleach_trellis *t = &item->trellis;
+    *out = (pl_item_tensors){0};
+    switch (item->coding) {
+    case PL_CODING_TRELLIS:
+        add_tensor(out, m->name, "weight", PL_U32, t->rows, t->cols * t->bits / 32);
+        add_tensor(out, m->name, "scales", PL_F16, t->rows, 0);
+        if (item->output_scale) add_tensor(out, m->name, "output_scale", PL_F16, m->out, 0);
+        break;
+    case PL_CODING_AFFINE:
+        add_tensor(out, m->name, "weight", PL_U32, m->out, m->in * item->bits / 32);
+        add_tensor(out, m->name, "scales", scale_type, m->out, m->in / item->group_size);
+        add_tensor(out, m->name, "biases", scale_type, m->out, m->in / item->group_size);
+        break;
+    case PL_CODING_DENSE:
+        add_tensor(out, m->name, "weight", item->type, m->out, m->in);
+        break;
+    }
+}
+
+/* ---- carried tensors ------------------------------------------------------------------------ */
+
+/* True for a tensor that is part of a module's weight, the unused head of a tied model included. */
+static bool is_module_part(const pl_plan *plan, const char *name)
+{
+    static const char *const parts[] = {"weight", "scales", "biases", "output_scale",
+                                        "weight_scale_inv", "weight_scale"};
+    const char *dot = strrchr(name, '.');
+    if (!dot) return false;
+    size_t length = (size_t)(dot - name), p = 0;
+    while (p < PL_COUNT(parts) && strcmp(dot + 1, parts[p]) != 0) p++;
+    if (p == PL_COUNT(parts)) return false;
+    if (length == 7 && !strncmp(name, "lm_head", 7)) return true;
+    for (size_t i = 0; i < plan->n_items; i++) {
+        const char *module = plan->items[i].module.name;
+        if (!strncmp(module, name, length) && module[length] == 0) return true;
+    }
+    return false;
+}
+
+static pleach_status plan_carried(pl_plan *plan, pleach_error *err)
+{
+    size_t n = pl_checkpoint_tensor_count(plan->source);
+    plan->carried = pl_alloc(n, sizeof *plan->carried);
+    if (!plan->carried) return pl_fail_memory(err, "the plan", n * sizeof *plan->carried);
+    for (size_t i = 0; i < n; i++) {
+        const pl_tensor *t = pl_checkpoint_tensor_at(plan->source, i);
+        if (!is_module_part(plan, t->name)) plan->carried[plan->n_carried++] = t;
+    }
+    return PLEACH_OK;
+}
+
+/* ---- totals --------------------------------------------------------------------------------- */
+
+#define FIXED_MEMORY ((uint64_t)160 << 20) /* code, libraries, tokenizer, buffers */
+
+/* Memory while one module is in work: its matrix in f32, the codes, the pages of the source that
+ * are being read, and the codes as they are written. */
+static uint64_t item_memory(const pl_plan_item *item)
+{
+    const pl_module *m = &item->module;
+    uint64_t pages = 0;
+    if (item->source.weight) pages = item->source.weight->n_bytes;
+    if (item->coding == PL_CODING_AFFINE) return item->bytes + pages;
+    if (item->coding == PL_CODING_DENSE) return pages;
+    uint64_t whole = item->source.coding == PL_CODING_TRELLIS ? m->out * m->in * 4 : 0;
+    return item->trellis.rows * item->trellis.cols * 4 + item->bytes + pages + whole;
+}
+
+static void plan_totals(pl_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_items; i++) {
+        const pl_plan_item *item = &plan->items[i];
+        uint64_t weights = item->module.out * item->module.in;
+        plan->weights += weights;
+        plan->bytes += item->bytes;
+        if (pl_item_in_block(item)) {
+            plan->block_weights += weights;
+            plan->block_bytes += item->bytes;
+        }
+        if (item->coding != PL_CODING_DENSE) plan->part_bytes += item->bytes;
+        plan->peak_memory = PL_MAX(plan->peak_memory, item_memory(item));
+    }
+    for (size_t i = 0; i < plan->n_carried; i++) {
+        const pl_tensor *t = plan->carried[i];
+        uint64_t n = pl_tensor_elements(t);
+        plan->weights += n;
+        plan->bytes += n * pl_dtype_get(pl_kept_type(t))->block_bytes;
+    }
+    plan->peak_memory += FIXED_MEMORY;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static pleach_status plan_all(pl_plan *plan, pleach_error *err)
+{
+    PL_TRY(check_settings(&plan->settings, err));
+    PL_TRY(pl_checkpoint_config(plan->source, &plan->config, err));
+    size_t n = pl_config_module_count(plan->config);
+    plan->items = pl_calloc(n, sizeof *plan->items);
+    if (!plan->items) return pl_fail_memory(err, "the plan", n * sizeof *plan->items);
+    plan->n_items = n;
+    for (size_t i = 0; i < n; i++) pl_config_module(plan->config, i, &plan->items[i].module);
+    PL_TRY(check_patterns(plan, err));
+    for (size_t i = 0; i < n; i++) PL_TRY(plan_item(plan, &plan->items[i], err));
+    PL_TRY(plan_carried(plan, err));
+    plan_totals(plan);
+    return PLEACH_OK;
+}
+
+pleach_status pl_plan_open(pl_plan *plan, const pleach_checkpoint *source,
+                           const pleach_quantize_settings *settings, pleach_error *err)
+{
+    *plan = (pl_plan){.source = source};
+    if (settings) plan->settings = *settings;
+    else pleach_quantize_settings_defaults(&plan->settings);
+    pleach_status status = plan_all(plan, err);
+    if (status != PLEACH_OK) pl_plan_close(plan);
+    return status;
+}
+
+void pl_plan_close(pl_plan *plan)
+{
+    pl_free(plan->items);
+    pl_free((void *)plan->carried);
+    *plan = (pl_plan){0};
+}

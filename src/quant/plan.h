@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What quantising a checkpoint will make: a coding for every module, and the tensors that are
+ * carried over. Reads headers alone. */
+#ifndef PL_QUANT_PLAN_H
+#define PL_QUANT_PLAN_H
+
+#include "format/checkpoint.h"
+#include "pleach/quantize.h"
+
+/* Modules with fewer coded numbers than this stay dense: no block is shorter. */
+#define PL_TRELLIS_MIN_WIDTH 32
+
+typedef struct pl_plan_item {
+    pl_module module;
+    pl_weight source;
+    pl_coding coding;
+    /* Trellis. `width` is the coded width before padding. */
+    pleach_trellis trellis;
+    uint64_t width;
+    pl_rotation rotate_in, rotate_out;
+    bool output_scale;
+    /* Affine. */
+    uint32_t bits, group_size;
+    /* Dense: kept; the type it is stored in. */
+    pl_dtype type;
+    uint64_t bytes; /* of all its tensors in the result */
+} pl_plan_item;
+
+typedef struct pl_plan {
+    const pleach_checkpoint *source;
+    const pl_config *config;
+    pleach_quantize_settings settings; /* checked, defaults filled in */
+    pl_plan_item *items;               /* modules, in the config's order */
+    size_t n_items;
+    const pl_tensor **carried;         /* norms, biases and the like */
+    size_t n_carried;
+    uint64_t weights, bytes, block_weights, block_bytes;
+    uint64_t part_bytes;               /* of the modules that are coded */
+    uint64_t peak_memory;
+} pl_plan;
+
+pleach_status pl_plan_open(pl_plan *plan, const pleach_checkpoint *source,
+                           const pleach_quantize_settings *settings, pleach_error *err);
+void pl_plan_close(pl_plan *plan); /* accepts a zeroed one */
+
+/* The tensors that hold a coded module: names, types, shapes and sizes, without data. */
+typedef struct pl_item_tensors {
+    size_t n;
+    pl_tensor tensor[3];
+    char name[3][192];
+} pl_item_tensors;
+/* scale_type: of an affine module's scales and biases, PL_F16 or PL_BF16. */
+void pl_item_tensors_get(const pl_plan_item *item, pl_dtype scale_type, pl_item_tensors *out);
+
+/* The type a tensor is kept in: its own when it is a plain one, F16 for blocks of a GGUF file. */
+pl_dtype pl_kept_type(const pl_tensor *t);
+
+/* A module inside a transformer block: what bits a weight are counted for. */
+static inline bool pl_item_in_block(const pl_plan_item *item)
+{
+    return item->module.kind == PL_MODULE_LINEAR;
+}
+
+#endif

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The driver: plans, codes module after module into the work folder, then puts the result together
+ * and publishes it. Linear layers come first, so that the speed shown early is the one that lasts. */
+#include "pleach/quantize.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "code_module.h"
+#include "job.h"
+#include "format/safetensors.h"
+#include "model_folder.h"
+#include "outputs.h"
+#include "pleach/pleach.h"
+
+#define ERROR_TENSOR "squared error and power" /* of a part file, beside the module's tensors */
+
+typedef struct run {
+    pl_plan plan;
+    pl_output_path path;
+    pl_job job;
+    pl_kernels kernels;
+    pl_safetensors **parts; /* [n_items] finished modules; NULL: dense or not done yet */
+    /* Progress. */
+    const pl_plan_item *current;
+    uint64_t total, done, resumed_weights;
+    size_t resumed;
+    double start;
+} run;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint64_t item_weights(const pl_plan_item *item)
+{
+    return item->module.out * item->module.in;
+}
+
+/* ---- progress ------------------------------------------------------------------------------- */
+
+static int report(void *user, double share)
+{
+    run *r = user;
+    const pleach_quantize_settings *s = &r->plan.settings;
+    if (!s->progress) return 0;
+    uint64_t done = r->done + (uint64_t)(share * (double)item_weights(r->current));
+    pleach_quantize_progress p = {.tensor = r->current->module.name, .done = done,
+                                  .total = r->total, .seconds = now() - r->start,
+                                  .seconds_left = -1};
+    uint64_t here = done - r->resumed_weights;
+    if (here > 0 && p.seconds > 0) {
+        p.weights_per_second = (double)here / p.seconds;
+        p.seconds_left = (double)(r->total - done) / p.weights_per_second;
+    }
+    return s->progress(s->user, &p);
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+static bool same_tensor(const pl_tensor *a, const pl_tensor *b)
+{
+    return a && b && a->type == b->type && a->n_dims == b->n_dims &&
+           !memcmp(a->shape, b->shape, a->n_dims * sizeof *a->shape);
+}
+
+/* A finished part that holds what the plan asks for, or NULL: then the module is coded again. */
+static pl_safetensors *open_part(const pl_plan_item *item, const char *path)
+{
+    pl_safetensors *part = NULL;
+    pl_item_tensors want;
+    if (!pl_exists(path) || pl_safetensors_open(path, &part, NULL) != PLEACH_OK) return NULL;
+    char name[192];
+    snprintf(name, sizeof name, "%s.scales", item->module.name);
+    const pl_tensor *scales = pl_safetensors_find(part, name);
+    bool bf16 = scales && scales->type == PL_BF16 && item->coding == PL_CODING_AFFINE;
+    pl_item_tensors_get(item, bf16 ? PL_BF16 : PL_F16, &want);
+    const pl_tensor *error = pl_safetensors_find(part, ERROR_TENSOR);
+    bool whole = pl_safetensors_count(part) == want.n + 1 && error && error->n_bytes == 16;
+    for (size_t i = 0; whole && i < want.n; i++)
+        whole = same_tensor(pl_safetensors_find(part, want.name[i]), &want.tensor[i]);
+    if (whole) return part;
+    pl_safetensors_close(part);
+    return NULL;
+}
+
+static pleach_status write_part(const pl_coded *coded, const char *path, pleach_error *err)
+{
+    pl_tensor tensors[4];
+    size_t n = coded->tensors.n;
+    double error[2] = {coded->error, coded->power};
+    pl_safetensors_writer *w = NULL;
+    memcpy(tensors, coded->tensors.tensor, n * sizeof *tensors);
+    tensors[n] = (pl_tensor){.name = ERROR_TENSOR, .type = PL_F64, .n_dims = 1, .shape = {2},
+                             .n_bytes = sizeof error};
+    PL_TRY(pl_safetensors_create(path, tensors, n + 1, &w, err));
+    pleach_status status = PLEACH_OK;
+    for (size_t i = 0; status == PLEACH_OK && i < n; i++)
+        status = pl_safetensors_append(w, coded->data[i], tensors[i].n_bytes, err);
+    if (status == PLEACH_OK) status = pl_safetensors_append(w, error, sizeof error, err);
+    if (status == PLEACH_OK) return pl_safetensors_commit(w, err);
+    pl_safetensors_discard(w);
+    return status;
+}
+
+static pleach_status make_part(run *r, size_t i, const char *path, pleach_error *err)
+{
+    const pl_plan_item *item = &r->plan.items[i];
+    pl_coder coder = {.kernels = &r->kernels, .cpu = r->plan.settings.cpu,
+                      .threads = r->plan.settings.threads, .step = report, .user = r};
+    pl_coded coded;
+    r->current = item;
+    PL_TRY(pl_code_module(&coder, item, &coded, err));
+    pleach_status status = write_part(&coded, path, err);
+    pl_coded_free(&coded);
+    PL_TRY(status);
+    r->done += item_weights(item);
+    PL_FAIL_IF(report(r, 0) != 0, err, PLEACH_ERR_CANCELLED,
+               "stopped; the work done so far is kept in %s", r->path.partial);
+    r->parts[i] = open_part(item, path);
+    PL_FAIL_IF(!r->parts[i], err, PLEACH_ERR_IO, "%s: not what was written there", path);
+    return PLEACH_OK;
+}
+
+/* ---- the modules ---------------------------------------------------------------------------- */
+
+static void find_finished(run *r, size_t i, const char *path)
+{
+    r->parts[i] = open_part(&r->plan.items[i], path);
+    if (!r->parts[i]) return;
+    r->resumed++;
+    r->resumed_weights += item_weights(&r->plan.items[i]);
+}
+
+/* One pass over the coded modules, linear layers first: finds those that are done, or does them. */
+static pleach_status each_module(run *r, bool work, pleach_error *err)
+{
+    for (int linear = 1; linear >= 0; linear--) {
+        for (size_t i = 0; i < r->plan.n_items; i++) {
+            const pl_plan_item *item = &r->plan.items[i];
+            if (item->coding == PL_CODING_DENSE || r->parts[i]) continue;
+            if ((item->module.kind == PL_MODULE_LINEAR) != linear) continue;
+            char *path = pl_job_part_path(&r->job, item->module.name, err);
+            if (!path) return PLEACH_ERR_MEMORY;
+            pleach_status status = PLEACH_OK;
+            if (work) status = make_part(r, i, path, err);
+            else find_finished(r, i, path);
+            pl_free(path);
+            PL_TRY(status);
+        }
+    }
+    return PLEACH_OK;
+}
+
+static pleach_status check_disk(const run *r, pleach_error *err)
+{
+    uint64_t need = r->plan.part_bytes + r->plan.bytes + ((uint64_t)4 << 20);
+    for (size_t i = 0; i < r->plan.n_items; i++)
+        if (r->parts[i]) need -= r->plan.items[i].bytes;
+    uint64_t there = pl_disk_free(r->path.parent);
+    PL_FAIL_IF(there < need, err, PLEACH_ERR_NO_SPACE,
+               "%s: no space: %llu bytes are needed for the work and the result, %llu are free",
+               r->path.parent, (unsigned long long)need, (unsigned long long)there);
+    return PLEACH_OK;
+}
+
+/* ---- the result ----------------------------------------------------------------------------- */
+
+static pleach_status list_outputs(const run *r, pl_outputs *o, pleach_error *err)
+{
+    for (size_t i = 0; i < r->plan.n_items; i++) {
+        const pl_plan_item *item = &r->plan.items[i];
+        if (item->coding == PL_CODING_DENSE)
+            PL_TRY(pl_outputs_add_module(o, item->module.name, &item->source, item->type, err));
+        for (size_t t = 0; r->parts[i] && t < pl_safetensors_count(r->parts[i]); t++) {
+            const pl_tensor *part = pl_safetensors_tensor(r->parts[i], t);
+            if (strcmp(part->name, ERROR_TENSOR) != 0)
+                PL_TRY(pl_outputs_add_tensor(o, part, part->type, err));
+        }
+    }
+    for (size_t i = 0; i < r->plan.n_carried; i++)
+        PL_TRY(pl_outputs_add_tensor(o, r->plan.carried[i], pl_kept_type(r->plan.carried[i]), err));
+    return PLEACH_OK;
+}
+
+static pleach_status write_weights(const run *r, pleach_error *err)
+{
+    pl_outputs o = {0};
+    pleach_status status = list_outputs(r, &o, err);
+    if (status == PLEACH_OK) status = pl_outputs_write(&o, r->path.staging, PL_SHARD_BYTES, err);
+    pl_outputs_free(&o);
+    return status;
+}
+
+/* ---- config --------------------------------------------------------------------------------- */
+
+static void add_rotation(json_t *trellis, const char *key, const pl_rotation *r)
+{
+    if (!r->block) return;
+    json_object_set_new(trellis, key,
+                        json_pack("{s:s, s:i, s:I}", "kind", "hadamard", "block", (int)r->block,
+                                  "seed", (json_int_t)r->seed));
+}
+
+static json_t *module_entry(const pl_plan_item *item)
+{
+    const pleach_trellis *t = &item->trellis;
+    if (item->coding == PL_CODING_DENSE) return json_false();
+    if (item->coding == PL_CODING_AFFINE)
+        return json_pack("{s:i, s:i}", "bits", (int)item->bits, "group_size",
+                         (int)item->group_size);
+    json_t *trellis = json_pack("{s:i, s:s, s:i}", "L", (int)t->state_bits, "code", "1mad", "axis",
+                                (int)t->axis);
+    if (item->width != t->cols)
+        json_object_set_new(trellis, "width", json_integer((json_int_t)item->width));
+    add_rotation(trellis, "input_rotation", &item->rotate_in);
+    add_rotation(trellis, "output_rotation", &item->rotate_out);
+    if (item->output_scale) json_object_set_new(trellis, "output_scale", json_true());
+    return json_pack("{s:i, s:i, s:s, s:o}", "bits", (int)t->bits, "group_size", (int)t->block,
+                     "mode", "trellis", "trellis", trellis);
+}
+
+static pleach_status write_config(const run *r, pleach_error *err)
+{
+    json_t *config;
+    PL_TRY(pl_source_config(r->plan.source, &config, err));
+    json_t *map = json_pack("{s:i, s:i, s:s}", "group_size", 64, "bits", 8, "mode", "affine");
+    int failed = map == NULL;
+    for (size_t i = 0; i < r->plan.n_items; i++) {
+        const pl_plan_item *item = &r->plan.items[i];
+        failed |= json_object_set_new(map, item->module.name, module_entry(item));
+    }
+    failed |= json_object_set(config, "quantization", map);
+    failed |= json_object_set(config, "quantization_config", map);
+    pleach_status status = failed ? pl_fail_memory(err, "config.json", 0)
+                                  : pl_write_json(r->path.staging, "config.json", config, err);
+    json_decref(map);
+    json_decref(config);
+    return status;
+}
+
+static pleach_status assemble(const run *r, pleach_error *err)
+{
+    PL_TRY(pl_output_stage(&r->path, err));
+    PL_TRY(write_weights(r, err));
+    PL_TRY(pl_write_side_files(r->plan.source, r->path.staging, err));
+    PL_TRY(write_config(r, err));
+    return pl_output_publish(&r->path, err);
+}
+
+/* ---- summary -------------------------------------------------------------------------------- */
+
+static double bits_per_weight(uint64_t bytes, uint64_t weights)
+{
+    return weights ? 8.0 * (double)bytes / (double)weights : 0;
+}
+
+static void describe_item(const pl_plan_item *item, pleach_quantize_item *to)
+{
+    static const char *const codings[] = {"dense", "affine", "trellis"};
+    const pleach_trellis *t = &item->trellis;
+    snprintf(to->name, sizeof to->name, "%s", item->module.name);
+    to->coding = codings[item->coding];
+    to->out = item->module.out;
+    to->in = item->module.in;
+    to->bytes = item->bytes;
+    to->bits = bits_per_weight(item->bytes, item_weights(item));
+    to->block_matrix = pl_item_in_block(item);
+    if (item->coding != PL_CODING_TRELLIS) return;
+    to->k = t->bits;
+    to->block = t->block;
+    to->axis = t->axis;
+}
+
+static pleach_status summarise(const pl_plan *plan, pleach_quantize_summary *s, pleach_error *err)
+{
+    *s = (pleach_quantize_summary){.weights = plan->weights,
+                                   .bytes = plan->bytes,
+                                   .block_weights = plan->block_weights,
+                                   .block_bytes = plan->block_bytes,
+                                   .bits = bits_per_weight(plan->bytes, plan->weights),
+                                   .block_bits =
+                                       bits_per_weight(plan->block_bytes, plan->block_weights),
+                                   .peak_memory = plan->peak_memory,
+                                   .n_items = plan->n_items};
+    s->items = pl_calloc(plan->n_items, sizeof *s->items);
+    if (!s->items) return pl_fail_memory(err, "the plan", plan->n_items * sizeof *s->items);
+    for (size_t i = 0; i < plan->n_items; i++) describe_item(&plan->items[i], &s->items[i]);
+    return PLEACH_OK;
+}
+
+void pleach_quantize_summary_free(pleach_quantize_summary *s)
+{
+    if (!s) return;
+    pl_free(s->items);
+    *s = (pleach_quantize_summary){0};
+}
+
+static double mean_error(const run *r)
+{
+    double sum = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < r->plan.n_items; i++) {
+        double error[2];
+        if (!r->parts[i] || r->plan.items[i].coding != PL_CODING_TRELLIS) continue;
+        memcpy(error, pl_safetensors_find(r->parts[i], ERROR_TENSOR)->data, sizeof error);
+        if (error[1] > 0) sum += error[0] / error[1];
+        n++;
+    }
+    return n ? sum / (double)n : 0;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+/* What resuming must find unchanged. */
+static json_t *make_binding(const pl_plan *plan)
+{
+    const pleach_quantize_settings *s = &plan->settings;
+    json_t *keep = json_array(), *source = pl_source_fingerprint(plan->source, s->threads);
+    for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
+    return json_pack("{s:s, s:s, s:o, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:o}}", "work",
+                     "quantize", "version", PLEACH_VERSION, "source", source, "settings", "bits", (int)s->bits, "axis",
+                     s->axis, "state bits", (int)s->state_bits, "embed bits", (int)s->embed_bits,
+                     "head bits", (int)s->head_bits, "rotate", (int)s->rotate, "seed",
+                     (json_int_t)s->seed, "cpu", s->cpu, "keep", keep);
+}
+
+static pleach_status open_job(run *r, pleach_error *err)
+{
+    json_t *binding = make_binding(&r->plan);
+    if (!binding) return pl_fail_memory(err, "the job file", 0);
+    pleach_status status =
+        pl_job_open(&r->job, &r->path, binding, r->plan.settings.discard_partial, err);
+    json_decref(binding);
+    return status;
+}
+
+static pleach_status work(run *r, pleach_error *err)
+{
+    for (size_t i = 0; i < r->plan.n_items; i++)
+        if (r->plan.items[i].coding != PL_CODING_DENSE) r->total += item_weights(&r->plan.items[i]);
+    PL_TRY(each_module(r, false, err));
+    r->done = r->resumed_weights;
+    r->start = now();
+    if (!pl_output_published(&r->path)) {
+        PL_TRY(pl_output_check_free(&r->path, r->plan.settings.force, err));
+        PL_TRY(check_disk(r, err));
+        PL_TRY(each_module(r, true, err));
+        PL_TRY(assemble(r, err));
+    }
+    return PLEACH_OK;
+}
+
+/* A full disk in the middle of the work: what to do about it. */
+static pleach_status explain(const run *r, pleach_status status, pleach_error *err)
+{
+    if (status != PLEACH_ERR_NO_SPACE || !err) return status;
+    pleach_error inner = *err;
+    return pl_fail(err, status, "%.300s; finished work is kept in %.120s", inner.message,
+                   r->path.partial);
+}
+
+static pleach_status quantize(run *r, const char *source, const char *out,
+                              const pleach_quantize_settings *settings,
+                              pleach_quantize_summary *summary, pleach_error *err)
+{
+    unsigned cpu;
+    double start = now();
+    PL_TRY(pl_plan_open(&r->plan, r->plan.source, settings, err));
+    PL_TRY(pl_check_side_files(r->plan.source, err));
+    if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
+    PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
+    PL_TRY(open_job(r, err));
+    r->parts = pl_calloc(r->plan.n_items, sizeof *r->parts);
+    if (!r->parts) return pl_fail_memory(err, "the list of parts", r->plan.n_items);
+    pleach_status status = work(r, err);
+    if (status != PLEACH_OK) return explain(r, status, err);
+    if (summary) {
+        PL_TRY(summarise(&r->plan, summary, err));
+        summary->relative_error = mean_error(r);
+        summary->resumed = r->resumed;
+        summary->seconds = now() - start;
+    }
+    return pl_job_remove(&r->job, err);
+}
+
+pleach_status pleach_quantize(const char *source, const char *out,
+                              const pleach_quantize_settings *settings,
+                              pleach_quantize_summary *summary, pleach_error *err)
+{
+    run r = {.job.lock = -1};
+    pleach_checkpoint *c;
+    if (summary) *summary = (pleach_quantize_summary){0};
+    PL_TRY(pl_checkpoint_open(source, &c, err));
+    r.plan.source = c;
+    pleach_status status = quantize(&r, source, out, settings, summary, err);
+    for (size_t i = 0; r.parts && i < r.plan.n_items; i++) pl_safetensors_close(r.parts[i]);
+    pl_free(r.parts);
+    if (r.job.path) pl_job_close(&r.job);
+    pl_output_path_close(&r.path);
+    pl_plan_close(&r.plan);
+    pleach_checkpoint_close(c);
+    if (status != PLEACH_OK && summary) pleach_quantize_summary_free(summary);
+    return status;
+}
+
+pleach_status pleach_quantize_plan(const char *source, const pleach_quantize_settings *settings,
+                                   pleach_quantize_summary *summary, pleach_error *err)
+{
+    pleach_checkpoint *c;
+    pl_plan plan = {0};
+    *summary = (pleach_quantize_summary){0};
+    PL_TRY(pl_checkpoint_open(source, &c, err));
+    pleach_status status = pl_plan_open(&plan, c, settings, err);
+    if (status == PLEACH_OK) status = summarise(&plan, summary, err);
+    pl_plan_close(&plan);
+    pleach_checkpoint_close(c);
+    return status;
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading and rotating a matrix. One pass over the rows of W rotates the inputs and writes stored rows
+ * (transposing for axis 0); a second one scales and rotates the outputs in place. */
+#include "rotate_matrix.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "model/linear.h"
+
+#define GROUP 16 /* rows read at once: one cache line of f32 when transposed */
+
+uint32_t pl_rotation_block(uint64_t width)
+{
+    uint32_t block = 1;
+    while (block < PL_ROTATION_MAX_BLOCK && width % (block * 2) == 0) block *= 2;
+    return block > 1 ? block : 0;
+}
+
+pleach_status pl_fail_value(pleach_error *err, const char *module, uint64_t row, uint64_t col)
+{
+    return pl_fail(err, PLEACH_ERR_DATA,
+                   "%s.weight: NaN or infinity in row %llu, column %llu of the source", module,
+                   (unsigned long long)row, (unsigned long long)col);
+}
+
+pleach_status pl_read_whole(const pl_weight *w, float **whole, pleach_error *err)
+{
+    *whole = NULL;
+    if (w->coding != PL_CODING_TRELLIS) return PLEACH_OK;
+    float *dst = pl_alloc(w->out * w->in, sizeof *dst);
+    if (!dst) return pl_fail_memory(err, "a matrix", w->out * w->in * sizeof *dst);
+    pleach_status status = pl_weight_dense_f32(w, dst, err);
+    if (status == PLEACH_OK) *whole = dst;
+    else pl_free(dst);
+    return status;
+}
+
+/* x - x is 0 for finite numbers and NaN for others; the sum keeps a NaN. */
+static bool all_finite(const float *x, size_t n)
+{
+    float sum = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i] - x[i];
+    return sum == 0;
+}
+
+bool pl_read_rows(const pl_weight *w, const float *whole, uint64_t row, uint64_t n, float *dst,
+                  uint64_t *bad_row, uint64_t *bad_col)
+{
+    if (whole) memcpy(dst, whole + row * w->in, n * w->in * sizeof *dst);
+    else pl_weight_rows_f32(w, row, n, dst);
+    if (all_finite(dst, n * w->in)) return false;
+    size_t i = 0;
+    while (isfinite(dst[i])) i++;
+    *bad_row = row + i / w->in;
+    *bad_col = i % w->in;
+    return true;
+}
+
+/* ---- one matrix in work --------------------------------------------------------------------- */
+
+typedef struct loader {
+    const pl_plan_item *item;
+    const pl_kernels *kernels;
+    int threads;
+    float *dst, *whole;
+    float *in_signs, *out_signs;
+    double *power;     /* [out] sum of squares of a row */
+    float *inverse;    /* [out] 1 / output scale */
+    float *scratch;    /* [threads][scratch_size] */
+    size_t scratch_size;
+    uint64_t bad_row, bad_col; /* first bad value; UINT64_MAX: none */
+} loader;
+
+static double sum_of_squares(const float *x, size_t n)
+{
+    double lane[8] = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) lane[k] += (double)x[i + k] * x[i + k];
+    double sum = 0;
+    for (int k = 0; k < 8; k++) sum += lane[k];
+    for (; i < n; i++) sum += (double)x[i] * x[i];
+    return sum;
+}
+
+/* Stored rows of axis 0 are columns of W: n rows of W become a run of n in each. */
+static void store_transposed(const loader *l, const float *rows, uint64_t row, size_t n)
+{
+    size_t in = l->item->module.in, cols = l->item->trellis.cols;
+    for (size_t j = 0; j < in; j++) {
+        float *to = l->dst + j * cols + row;
+        for (size_t i = 0; i < n; i++) to[i] = rows[i * in + j];
+    }
+}
+
+static void store_rows(const loader *l, const float *rows, uint64_t row, size_t n)
+{
+    size_t in = l->item->module.in, cols = l->item->trellis.cols;
+    for (size_t i = 0; i < n; i++) {
+        float *to = l->dst + (row + i) * cols;
+        memcpy(to, rows + i * in, in * sizeof *to);
+        memset(to + in, 0, (cols - in) * sizeof *to);
+    }
+}
+
+static void load_group(loader *l, uint64_t row, size_t n, float *rows)
+{
+    const pl_plan_item *item = l->item;
+    size_t in = item->module.in;
+    uint64_t bad_row, bad_col;
+    if (pl_read_rows(&item->source, l->whole, row, n, rows, &bad_row, &bad_col)) {
+#pragma omp critical(pl_load_rotated)
+        if (bad_row < l->bad_row) {
+            l->bad_row = bad_row;
+            l->bad_col = bad_col;
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        l->power[row + i] = sum_of_squares(rows + i * in, in);
+        if (l->in_signs)
+            l->kernels->rotate(rows + i * in, l->in_signs, in, item->rotate_in.block);
+    }
+    if (item->trellis.axis == 0) store_transposed(l, rows, row, n);
+    else store_rows(l, rows, row, n);
+}
+
+static void find_output_scale(const loader *l, uint16_t *output_scale)
+{
+    size_t out = l->item->module.out;
+    double mean = 0;
+    for (size_t o = 0; o < out; o++) mean += sqrt(l->power[o]);
+    mean /= (double)out;
+    for (size_t o = 0; o < out; o++) {
+        double a = mean > 0 && l->power[o] > 0 ? sqrt(l->power[o]) / mean : 1;
+        /* Below fp16's normal numbers a row is nothing beside the others. */
+        output_scale[o] = pl_f32_to_fp16((float)fmin(fmax(a, 0x1p-14), 65504));
+        l->inverse[o] = 1 / pl_fp16_to_f32(output_scale[o]);
+    }
+}
+
+/* Axis 0: a stored row holds all outputs of one input. */
+static void finish_stored_row(const loader *l, float *row)
+{
+    const pl_plan_item *item = l->item;
+    size_t out = item->module.out;
+    if (l->inverse)
+        for (size_t o = 0; o < out; o++) row[o] *= l->inverse[o];
+    if (l->out_signs) l->kernels->rotate(row, l->out_signs, out, item->rotate_out.block);
+    memset(row + out, 0, (item->trellis.cols - out) * sizeof *row);
+}
+
+/* Axis 1: outputs lie across stored rows; a block of them is turned GROUP columns at a time. */
+static void rotate_across(const loader *l, uint64_t first, float *tile)
+{
+    size_t in = l->item->module.in, cols = l->item->trellis.cols;
+    uint32_t block = l->item->rotate_out.block;
+    float *rows = l->dst + first * cols;
+    for (size_t j = 0; j < in; j += GROUP) {
+        size_t n = PL_MIN(in - j, (size_t)GROUP);
+        for (size_t o = 0; o < block; o++)
+            for (size_t i = 0; i < n; i++) tile[i * block + o] = rows[o * cols + j + i];
+        for (size_t i = 0; i < n; i++)
+            l->kernels->rotate(tile + i * block, l->out_signs + first, block, block);
+        for (size_t o = 0; o < block; o++)
+            for (size_t i = 0; i < n; i++) rows[o * cols + j + i] = tile[i * block + o];
+    }
+}
+
+static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
+{
+    const pl_plan_item *item = l->item;
+    const pl_module *m = &item->module;
+    uint64_t groups = (m->out + GROUP - 1) / GROUP;
+#pragma omp parallel for num_threads(l->threads) schedule(dynamic)
+    for (uint64_t g = 0; g < groups; g++)
+        load_group(l, g * GROUP, PL_MIN(m->out - g * GROUP, (uint64_t)GROUP),
+                   l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
+    if (item->source.weight) pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
+    if (l->bad_row != UINT64_MAX) return pl_fail_value(err, m->name, l->bad_row, l->bad_col);
+    if (item->output_scale) find_output_scale(l, output_scale);
+
+    if (item->trellis.axis == 0) {
+#pragma omp parallel for num_threads(l->threads) schedule(static)
+        for (uint64_t j = 0; j < m->in; j++) finish_stored_row(l, l->dst + j * item->trellis.cols);
+    } else if (l->out_signs) {
+        uint32_t block = item->rotate_out.block;
+#pragma omp parallel for num_threads(l->threads) schedule(dynamic)
+        for (uint64_t b = 0; b < m->out / block; b++)
+            rotate_across(l, b * block, l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
+    }
+    return PLEACH_OK;
+}
+
+static float *make_signs(const pl_rotation *r, uint64_t n)
+{
+    float *signs = pl_alloc(n, sizeof *signs);
+    if (signs) pl_rotation_signs(r, signs, n);
+    return signs;
+}
+
+static pleach_status allocate(loader *l, pleach_error *err)
+{
+    const pl_plan_item *item = l->item;
+    const pl_module *m = &item->module;
+    l->scratch_size = GROUP * PL_MAX(m->in, PL_ROTATION_MAX_BLOCK);
+    l->power = pl_alloc(m->out, sizeof *l->power);
+    l->scratch = pl_alloc((size_t)l->threads * l->scratch_size, sizeof *l->scratch);
+    bool whole = l->power && l->scratch;
+    if (item->rotate_in.block) whole &= (l->in_signs = make_signs(&item->rotate_in, m->in)) != NULL;
+    if (item->rotate_out.block)
+        whole &= (l->out_signs = make_signs(&item->rotate_out, m->out)) != NULL;
+    if (item->output_scale)
+        whole &= (l->inverse = pl_alloc(m->out, sizeof *l->inverse)) != NULL;
+    return whole ? PLEACH_OK : pl_fail_memory(err, m->name, l->scratch_size * sizeof(float));
+}
+
+pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, int threads,
+                              float *dst, uint16_t *output_scale, pleach_error *err)
+{
+    loader l = {.item = item, .kernels = kernels, .threads = threads, .dst = dst,
+                .bad_row = UINT64_MAX};
+    pleach_status status = allocate(&l, err);
+    if (status == PLEACH_OK) status = pl_read_whole(&item->source, &l.whole, err);
+    if (status == PLEACH_OK) status = load(&l, output_scale, err);
+    pl_free(l.whole);
+    pl_free(l.scratch);
+    pl_free(l.inverse);
+    pl_free(l.power);
+    pl_free(l.out_signs);
+    pl_free(l.in_signs);
+    return status;
+}
