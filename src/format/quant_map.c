@@ -100,7 +100,7 @@ static pleach_status read_trellis(pl_json_source at, const json_t *object, pl_qu
     PL_TRY(pl_json_bool_or(inner, trellis, "output_scale", &e->output_scale, err));
     /* The rest of the geometry is the codec's to judge. */
     pleach_trellis t = {.bits = e->bits, .state_bits = e->state_bits, .block = e->group_size,
-                        .axis = e->axis};
+                        .axis = e->axis, .cols = e->group_size};
     pleach_error why;
     PL_FAIL_IF(pleach_trellis_check(&t, &why) != PLEACH_OK, err, PLEACH_ERR_UNSUPPORTED,
                "%s: %.100s %.200s", at.file, at.prefix, why.message);
