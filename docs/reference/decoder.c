@@ -352,6 +352,12 @@ static int read_entry(const context *x, json_t *module_entry, entry *e)
     const char *key, *code = NULL;
     json_t *value, *trellis = json_object_get(module_entry, "trellis");
     *e = (entry){.axis = 2};
+    json_object_foreach(module_entry, key, value)
+    {
+        if (strcmp(key, "bits") && strcmp(key, "group_size") && strcmp(key, "mode") &&
+            strcmp(key, "trellis"))
+            return fail(x, "unknown key %s", key);
+    }
     e->t.k = (unsigned)json_integer_value(json_object_get(module_entry, "bits"));
     e->t.T = (unsigned)json_integer_value(json_object_get(module_entry, "group_size"));
     json_object_foreach(trellis, key, value)
