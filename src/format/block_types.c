@@ -129,8 +129,14 @@ static void q45_k(const uint8_t *b, float *dst, int wide)
     }
 }
 
-static void q4_k(const uint8_t *b, float *dst) { q45_k(b, dst, 0); }
-static void q5_k(const uint8_t *b, float *dst) { q45_k(b, dst, 1); }
+static void q4_k(const uint8_t *b, float *dst)
+{
+    q45_k(b, dst, 0);
+}
+static void q5_k(const uint8_t *b, float *dst)
+{
+    q45_k(b, dst, 1);
+}
 
 /* low nibbles[128]; high pairs[64]; scales[16], signed; d. */
 static void q6_k(const uint8_t *b, float *dst)
@@ -150,17 +156,38 @@ void pl_dequantize_blocks(pl_dtype type, const uint8_t *src, float *dst, size_t 
     const pl_dtype_info *info = pl_dtype_get(type);
     void (*decode)(const uint8_t *, float *);
     switch (type) {
-    case PL_Q4_0: decode = q4_0; break;
-    case PL_Q4_1: decode = q4_1; break;
-    case PL_Q5_0: decode = q5_0; break;
-    case PL_Q5_1: decode = q5_1; break;
-    case PL_Q8_0: decode = q8_0; break;
-    case PL_Q2_K: decode = q2_k; break;
-    case PL_Q3_K: decode = q3_k; break;
-    case PL_Q4_K: decode = q4_k; break;
-    case PL_Q5_K: decode = q5_k; break;
-    case PL_Q6_K: decode = q6_k; break;
-    default: return; /* not a block type */
+    case PL_Q4_0:
+        decode = q4_0;
+        break;
+    case PL_Q4_1:
+        decode = q4_1;
+        break;
+    case PL_Q5_0:
+        decode = q5_0;
+        break;
+    case PL_Q5_1:
+        decode = q5_1;
+        break;
+    case PL_Q8_0:
+        decode = q8_0;
+        break;
+    case PL_Q2_K:
+        decode = q2_k;
+        break;
+    case PL_Q3_K:
+        decode = q3_k;
+        break;
+    case PL_Q4_K:
+        decode = q4_k;
+        break;
+    case PL_Q5_K:
+        decode = q5_k;
+        break;
+    case PL_Q6_K:
+        decode = q6_k;
+        break;
+    default:
+        return; /* not a block type */
     }
     for (size_t i = 0; i < n_blocks; i++)
         decode(src + i * info->block_bytes, dst + i * info->block_elements);

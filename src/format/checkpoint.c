@@ -11,8 +11,10 @@
 
 static pleach_status open_parts(pleach_checkpoint *c, pleach_error *err)
 {
-    if (pl_is_directory(c->path)) PL_TRY(pl_checkpoint_open_folder(c, err));
-    else PL_TRY(pl_checkpoint_open_gguf(c, err));
+    if (pl_is_directory(c->path))
+        PL_TRY(pl_checkpoint_open_folder(c, err));
+    else
+        PL_TRY(pl_checkpoint_open_gguf(c, err));
     c->sorted = pl_tensor_sort(c->tensors, c->n_tensors);
     if (!c->sorted) return pl_fail_memory(err, c->path, c->n_tensors * sizeof *c->sorted);
     const char *twice = pl_tensor_duplicate(c->sorted, c->n_tensors);
@@ -31,8 +33,10 @@ pleach_status pl_checkpoint_open(const char *path, pleach_checkpoint **out, plea
     }
     memcpy(c->path, path, length);
     pleach_status status = open_parts(c, err);
-    if (status == PLEACH_OK) *out = c;
-    else pleach_checkpoint_close(c);
+    if (status == PLEACH_OK)
+        *out = c;
+    else
+        pleach_checkpoint_close(c);
     return status;
 }
 
@@ -59,7 +63,10 @@ void pleach_checkpoint_close(pleach_checkpoint *c)
     pl_free(c);
 }
 
-const char *pl_checkpoint_path(const pleach_checkpoint *c) { return c->path; }
+const char *pl_checkpoint_path(const pleach_checkpoint *c)
+{
+    return c->path;
+}
 
 pleach_status pl_checkpoint_config(const pleach_checkpoint *c, const pl_config **out,
                                    pleach_error *err)
@@ -69,7 +76,10 @@ pleach_status pl_checkpoint_config(const pleach_checkpoint *c, const pl_config *
     return PLEACH_OK;
 }
 
-size_t pl_checkpoint_tensor_count(const pleach_checkpoint *c) { return c->n_tensors; }
+size_t pl_checkpoint_tensor_count(const pleach_checkpoint *c)
+{
+    return c->n_tensors;
+}
 
 const pl_tensor *pl_checkpoint_tensor_at(const pleach_checkpoint *c, size_t i)
 {
@@ -81,6 +91,12 @@ const pl_tensor *pl_checkpoint_find(const pleach_checkpoint *c, const char *name
     return pl_tensor_search(c->sorted, c->n_tensors, name);
 }
 
-const pl_gguf *pl_checkpoint_gguf(const pleach_checkpoint *c) { return c->gguf; }
+const pl_gguf *pl_checkpoint_gguf(const pleach_checkpoint *c)
+{
+    return c->gguf;
+}
 
-const char *pl_checkpoint_config_text(const pleach_checkpoint *c) { return c->config_text; }
+const char *pl_checkpoint_config_text(const pleach_checkpoint *c)
+{
+    return c->config_text;
+}

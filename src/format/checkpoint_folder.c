@@ -9,7 +9,7 @@
 #include "config.h"
 
 #define CONFIG_LIMIT (64u << 20) /* a map of every module of a large model is some MB */
-#define INDEX_LIMIT (256u << 20)
+#define INDEX_LIMIT  (256u << 20)
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
@@ -74,7 +74,8 @@ static pleach_status open_shards(pleach_checkpoint *c, const char *index, const 
     if (!c->tensors) return pl_fail_memory(err, index, n * sizeof *c->tensors);
     const char *tensor;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)map, tensor, value) {
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, value)
+    {
         PL_TRY(check_shard_name(index, tensor, value, err));
         const char *file = json_string_value(value);
         if (!json_object_get(seen, file)) {
@@ -109,9 +110,12 @@ static pleach_status open_tensors(pleach_checkpoint *c, pleach_error *err)
     char *single = pl_path_join(c->path, "model.safetensors");
     char *index = pl_path_join(c->path, "model.safetensors.index.json");
     pleach_status status = PLEACH_OK;
-    if (!single || !index) status = pl_fail_memory(err, c->path, 0);
-    else if (pl_exists(single)) status = open_single(c, err);
-    else if (pl_exists(index)) status = open_sharded(c, index, err);
+    if (!single || !index)
+        status = pl_fail_memory(err, c->path, 0);
+    else if (pl_exists(single))
+        status = open_single(c, err);
+    else if (pl_exists(index))
+        status = open_sharded(c, index, err);
     else
         status = pl_fail(err, PLEACH_ERR_MISSING,
                          "%s: neither model.safetensors nor model.safetensors.index.json is there",

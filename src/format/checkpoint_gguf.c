@@ -1,11 +1,134 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A GGUF file as a checkpoint. */
+ * A GGUF file as a checkpoint: its tensors under Hugging Face names, and the rows of q and k marked
+ * where the file has them in another order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
 #include "checkpoint_files.h"
+#include "config.h"
+#include "gguf_config.h"
+#include "tensor.h"
+
+typedef struct name_pair {
+    const char *gguf, *hf;
+} name_pair;
+
+static const name_pair model_names[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+};
+
+static const name_pair layer_names[] = {
+    {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
+    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+
+enum { NAME_GROWTH = 64 }; /* no Hugging Face name is longer than GGUF's by so much */
+
+static const char *translate_stem(const name_pair *pairs, size_t n, const char *stem, size_t size)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strlen(pairs[i].gguf) == size && memcmp(pairs[i].gguf, stem, size) == 0)
+            return pairs[i].hf;
+    return NULL;
+}
+
+/* "blk.3.attn_q.weight" gives "model.layers.3.self_attn.q_proj.weight"; false for a name that is
+ * not known, which is then copied as it is. */
+static bool translate(const char *name, char *out, size_t size)
+{
+    const char *dot = strrchr(name, '.'), *hf = NULL;
+    if (dot && (strcmp(dot, ".weight") == 0 || strcmp(dot, ".bias") == 0)) {
+        char *rest = NULL;
+        if (strncmp(name, "blk.", 4) == 0 && name[4] >= '0' && name[4] <= '9') {
+            unsigned long layer = strtoul(name + 4, &rest, 10);
+            if (*rest == '.' && rest < dot)
+                hf = translate_stem(layer_names, PL_COUNT(layer_names), rest + 1,
+                                    (size_t)(dot - rest - 1));
+            if (hf) snprintf(out, size, "model.layers.%lu.%s%s", layer, hf, dot);
+        } else {
+            hf = translate_stem(model_names, PL_COUNT(model_names), name, (size_t)(dot - name));
+            if (hf) snprintf(out, size, "%s%s", hf, dot);
+        }
+    }
+    if (!hf) snprintf(out, size, "%s", name);
+    return hf != NULL;
+}
+
+/* Copies the tensor table with translated names. *unknown becomes a name without translation. */
+static pleach_status rename_tensors(pleach_checkpoint *c, const char **unknown, pleach_error *err)
+{
+    size_t n = pl_gguf_tensor_count(c->gguf), bytes = 0;
+    for (size_t i = 0; i < n; i++) bytes += strlen(pl_gguf_tensor(c->gguf, i)->name) + NAME_GROWTH;
+    c->tensors = pl_alloc(n, sizeof *c->tensors);
+    c->names = pl_alloc(bytes, 1);
+    if (!c->tensors || !c->names)
+        return pl_fail_memory(err, c->path, n * sizeof *c->tensors + bytes);
+    char *next = c->names;
+    for (size_t i = 0; i < n; i++) {
+        const pl_tensor *t = pl_gguf_tensor(c->gguf, i);
+        size_t room = strlen(t->name) + NAME_GROWTH;
+        bool known = translate(t->name, next, room) || strcmp(t->name, PL_GGUF_ROPE_FACTORS) == 0;
+        if (!known && !*unknown) *unknown = t->name;
+        c->tensors[i] = *t;
+        c->tensors[i].name = next;
+        next += room;
+    }
+    c->n_tensors = n;
+    return PLEACH_OK;
+}
+
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t n = strlen(name), e = strlen(ending);
+    return n >= e && strcmp(name + n - e, ending) == 0;
+}
+
+/* Marks q and k of the llama architecture, whose rows (and biases) were reordered for rotary
+ * embeddings of neighbouring pairs. */
+static pleach_status mark_rope_heads(pleach_checkpoint *c, pleach_error *err)
+{
+    const pl_config *config = &c->config;
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        pl_tensor *t = &c->tensors[i];
+        uint32_t heads = 0;
+        if (ends_with(t->name, ".q_proj.weight") || ends_with(t->name, ".q_proj.bias"))
+            heads = config->n_heads;
+        if (ends_with(t->name, ".k_proj.weight") || ends_with(t->name, ".k_proj.bias"))
+            heads = config->n_kv_heads;
+        if (!heads) continue;
+        bool bias = ends_with(t->name, ".bias");
+        uint64_t rows = (uint64_t)heads * config->head_dim;
+        PL_FAIL_IF(t->n_dims != (bias ? 1 : 2) || t->shape[0] != rows ||
+                       (bias && pl_dtype_get(t->type)->block_elements != 1),
+                   err, PLEACH_ERR_SHAPE, "%s: tensor %s has %llu rows, expected %llu", c->path,
+                   t->name, (unsigned long long)t->shape[0], (unsigned long long)rows);
+        t->rope_heads = heads;
+    }
+    return PLEACH_OK;
+}
 
 pleach_status pl_checkpoint_open_gguf(pleach_checkpoint *c, pleach_error *err)
 {
-    return pl_fail(err, PLEACH_ERR_UNSUPPORTED, "%s: expected a folder", c->path);
+    PL_TRY(pl_gguf_open(c->path, &c->gguf, err));
+    c->file_bytes = pl_gguf_file_size(c->gguf);
+    const char *unknown = NULL;
+    PL_TRY(rename_tensors(c, &unknown, err));
+    /* As with a folder, what cannot be run can still be looked at. */
+    pleach_error why = {0};
+    bool interleaved = false;
+    pleach_status status = pl_config_from_gguf(c->path, c->gguf, &c->config, &interleaved, &why);
+    if (status == PLEACH_OK && unknown)
+        status = pl_fail(&why, PLEACH_ERR_UNSUPPORTED, "%s: tensor %s is not known to %s models",
+                         c->path, unknown, c->config.arch_name);
+    if (status == PLEACH_OK && interleaved) status = mark_rope_heads(c, &why);
+    if (status != PLEACH_OK) c->config_error = why;
+    return PLEACH_OK;
 }
-
-void pl_gguf_close(pl_gguf *g) { (void)g; }

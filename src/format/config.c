@@ -73,8 +73,8 @@ void pl_config_module(const pl_config *c, size_t i, pl_module *m)
     static const uint8_t inputs[MODULES_PER_LAYER] = {0, 0, 0, 1, 2, 2, 3};
     uint64_t hidden = c->hidden_size, mlp = c->intermediate_size;
     uint64_t q = (uint64_t)c->n_heads * c->head_dim, kv = (uint64_t)c->n_kv_heads * c->head_dim;
-    const uint64_t shapes[MODULES_PER_LAYER][2] = {{q, hidden},   {kv, hidden},  {kv, hidden},
-                                                   {hidden, q},   {mlp, hidden}, {mlp, hidden},
+    const uint64_t shapes[MODULES_PER_LAYER][2] = {{q, hidden},  {kv, hidden},  {kv, hidden},
+                                                   {hidden, q},  {mlp, hidden}, {mlp, hidden},
                                                    {hidden, mlp}};
     size_t last = pl_config_module_count(c) - 1;
     *m = (pl_module){.out = c->vocab_size, .in = hidden};

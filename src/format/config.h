@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a pl_config comes to be: from a config.json, or from a GGUF file's metadata, and back. */
+ * How a pl_config comes to be, and what holds for it whatever it was read from. GGUF's own way is
+ * gguf_config.h. */
 #ifndef PL_FORMAT_CONFIG_H
 #define PL_FORMAT_CONFIG_H
 
@@ -15,9 +16,6 @@ pleach_status pl_config_from_json(const char *file, const json_t *root, const js
 /* The rotary embedding alone; c's head_dim and context_length are set already. */
 pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
                                        pleach_error *err);
-/* g's tensors are named as in Hugging Face's files already. */
-pleach_status pl_config_from_gguf(const char *file, const pleach_checkpoint *checkpoint,
-                                  const pl_gguf *g, pl_config *c, pleach_error *err);
 
 /* The ranges that hold between the numbers of any model, whatever they came from. */
 pleach_status pl_config_check(const char *file, const pl_config *c, pleach_error *err);

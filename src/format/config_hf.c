@@ -28,8 +28,10 @@ static pleach_status read_arch(pl_json_source at, const json_t *root, pl_config 
     PL_FAIL_IF(classes && !json_is_string(json_array_get(classes, 0)), err, PLEACH_ERR_FORMAT,
                "%s: architectures is not a list of names", at.file);
     const char *name;
-    if (classes) name = json_string_value(json_array_get(classes, 0));
-    else PL_TRY(pl_json_text(at, root, "model_type", &name, err));
+    if (classes)
+        name = json_string_value(json_array_get(classes, 0));
+    else
+        PL_TRY(pl_json_text(at, root, "model_type", &name, err));
     const char *const *known = classes ? pl_arch_classes : pl_arch_names;
     for (size_t i = 0; i < PL_COUNT(pl_arch_names); i++)
         if (strcmp(known[i], name) == 0) {
@@ -63,8 +65,8 @@ static pleach_status read_sizes(pl_json_source at, const json_t *root, pl_config
                "%s: hidden_size %u over num_attention_heads %u leaves no head_dim", at.file,
                c->hidden_size, c->n_heads);
     c->context_length = d->context;
-    PL_TRY(pl_json_u32_or(at, root, "max_position_embeddings", 1, INT32_MAX, &c->context_length,
-                          err));
+    PL_TRY(
+        pl_json_u32_or(at, root, "max_position_embeddings", 1, INT32_MAX, &c->context_length, err));
     PL_TRY(pl_json_f64_or(at, root, "rms_norm_eps", 0, 1, &eps, err));
     c->rms_norm_eps = (float)eps;
     return PLEACH_OK;
@@ -80,8 +82,7 @@ static pleach_status read_switches(pl_json_source at, const json_t *root, pl_con
         PL_TRY(pl_json_bool_or(at, root, "attention_bias", &bias, err));
     c->output_bias = bias;
     c->attention_bias = bias || c->arch == PL_ARCH_QWEN2;
-    if (c->arch == PL_ARCH_LLAMA)
-        PL_TRY(pl_json_bool_or(at, root, "mlp_bias", &c->mlp_bias, err));
+    if (c->arch == PL_ARCH_LLAMA) PL_TRY(pl_json_bool_or(at, root, "mlp_bias", &c->mlp_bias, err));
     const json_t *act = pl_json_get(root, "hidden_act");
     const char *name = act ? json_string_value(act) : "silu";
     PL_FAIL_IF(!name || (strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0), err,
@@ -94,9 +95,9 @@ static pleach_status read_switches(pl_json_source at, const json_t *root, pl_con
 static pleach_status read_layer_types(pl_json_source at, const json_t *list, pl_config *c,
                                       pleach_error *err)
 {
-    PL_FAIL_IF(!json_is_array(list) || json_array_size(list) != c->n_layers, err,
-               PLEACH_ERR_FORMAT, "%s: layer_types is %s of %zu entries, expected an array of %u",
-               at.file, pl_json_kind(list), json_array_size(list), c->n_layers);
+    PL_FAIL_IF(!json_is_array(list) || json_array_size(list) != c->n_layers, err, PLEACH_ERR_FORMAT,
+               "%s: layer_types is %s of %zu entries, expected an array of %u", at.file,
+               pl_json_kind(list), json_array_size(list), c->n_layers);
     c->layer_windows_listed = true;
     for (uint32_t i = 0; i < c->n_layers; i++) {
         const char *type = json_string_value(json_array_get(list, i));

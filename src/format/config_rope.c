@@ -79,8 +79,13 @@ pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_
 {
     pl_json_source top = {file, ""}, at = {file, "rope_parameters."};
     pl_rope_config *r = &c->rope;
-    *r = (pl_rope_config){.theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1,
-                          .attention_factor = 1, .truncate = true, .dims = c->head_dim};
+    *r = (pl_rope_config){.theta = 10000,
+                          .factor = 1,
+                          .beta_fast = 32,
+                          .beta_slow = 1,
+                          .attention_factor = 1,
+                          .truncate = true,
+                          .dims = c->head_dim};
     const json_t *scaling = pl_json_get(root, "rope_parameters");
     if (!scaling) {
         at.prefix = "rope_scaling.";
@@ -96,9 +101,13 @@ pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_
     PL_TRY(pl_json_f64_or(at, scaling, "rope_theta", 1e-3, 1e15, &r->theta, err));
     PL_TRY(read_kind(at, scaling, &r->kind, err));
     switch (r->kind) {
-    case PL_ROPE_LINEAR: return pl_json_f64(at, scaling, "factor", 1e-6, 1e6, &r->factor, err);
-    case PL_ROPE_LLAMA3: return read_llama3(at, scaling, r, err);
-    case PL_ROPE_YARN: return read_yarn(at, scaling, c, r, err);
-    default: return PLEACH_OK;
+    case PL_ROPE_LINEAR:
+        return pl_json_f64(at, scaling, "factor", 1e-6, 1e6, &r->factor, err);
+    case PL_ROPE_LLAMA3:
+        return read_llama3(at, scaling, r, err);
+    case PL_ROPE_YARN:
+        return read_yarn(at, scaling, c, r, err);
+    default:
+        return PLEACH_OK;
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A config.json made from a pl_config: what a GGUF source becomes when it is written as a folder. */
+ * A config.json made from a pl_config: what a GGUF source becomes when it is written as a folder.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,8 +38,8 @@ static json_t *rope_object(const pl_rope_config *r, int *failed)
         set(o, "truncate", json_boolean(r->truncate), failed);
     }
     if (r->kind == PL_ROPE_LLAMA3 || r->kind == PL_ROPE_YARN)
-        set(o, "original_max_position_embeddings",
-            json_integer((json_int_t)r->original_context), failed);
+        set(o, "original_max_position_embeddings", json_integer((json_int_t)r->original_context),
+            failed);
     return o;
 }
 
@@ -130,7 +131,8 @@ char *pl_checkpoint_make_config_text(const pleach_checkpoint *c, pleach_error *e
     int failed = 0;
     if (pl_checkpoint_config(c, &config, err) != PLEACH_OK) return NULL;
     json_t *o = config_object(config, &failed);
-    char *text = failed ? NULL : json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15)), *copy = NULL;
+    char *text = failed ? NULL : json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15)),
+         *copy = NULL;
     json_decref(o);
     if (text && (copy = pl_alloc(strlen(text) + 1, 1))) strcpy(copy, text);
     free(text);

@@ -19,7 +19,11 @@ typedef struct pl_text {
 } pl_text;
 
 pleach_status pl_gguf_open(const char *path, pl_gguf **out, pleach_error *err);
-void pl_gguf_close(pl_gguf *g);
+/* The same of a file's bytes in memory, borrowed until closing; `name` stands for it in errors. */
+pleach_status pl_gguf_open_memory(const char *name, const void *data, size_t size, pl_gguf **out,
+                                  pleach_error *err);
+void pl_gguf_close(pl_gguf *g); /* accepts NULL */
+uint64_t pl_gguf_file_size(const pl_gguf *g);
 
 /* Metadata. Each returns false when the key is absent or has another type (integers of any width
  * and sign convert when the value fits). */

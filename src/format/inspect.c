@@ -67,11 +67,17 @@ pleach_status pl_checkpoint_list(pleach_checkpoint *c, pleach_error *err)
     return PLEACH_OK;
 }
 
-size_t pleach_checkpoint_count(const pleach_checkpoint *c) { return c->n_entries; }
+size_t pleach_checkpoint_count(const pleach_checkpoint *c)
+{
+    return c->n_entries;
+}
 
 /* ---- one entry ----------------------------------------------------------------------------- */
 
-static uint64_t part_bytes(const pl_tensor *t) { return t ? t->n_bytes : 0; }
+static uint64_t part_bytes(const pl_tensor *t)
+{
+    return t ? t->n_bytes : 0;
+}
 
 static uint64_t entry_bytes(const pl_entry *e)
 {

@@ -36,8 +36,10 @@ pleach_status pl_json_read(const char *file, size_t limit, json_t **out, char **
     size_t size;
     PL_TRY(pl_read_file(file, limit, &content, &size, err));
     pleach_status status = pl_json_parse(file, content, size, out, err);
-    if (status == PLEACH_OK && text) *text = content;
-    else pl_free(content);
+    if (status == PLEACH_OK && text)
+        *text = content;
+    else
+        pl_free(content);
     return status;
 }
 
@@ -51,14 +53,21 @@ const char *pl_json_kind(const json_t *value)
 {
     if (!value) return "nothing";
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
-    case JSON_INTEGER: return "an integer";
-    case JSON_REAL: return "a number";
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number";
     case JSON_TRUE:
-    case JSON_FALSE: return "a boolean";
-    default: return "null";
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
     }
 }
 
@@ -84,8 +93,10 @@ pleach_status pl_json_u64(pl_json_source at, const json_t *object, const char *k
     bool whole = json_is_integer(value), inside;
     json_int_t n = json_integer_value(value);
     /* 2^53 and more as a real number is no longer exact. */
-    if (whole) inside = n >= 0 && (uint64_t)n >= min && (uint64_t)n <= max;
-    else inside = real >= (double)min && real <= (double)max && real < 0x1p53;
+    if (whole)
+        inside = n >= 0 && (uint64_t)n >= min && (uint64_t)n <= max;
+    else
+        inside = real >= (double)min && real <= (double)max && real < 0x1p53;
     PL_FAIL_IF(!inside, err, PLEACH_ERR_FORMAT, "%s: %s%s is %.17g, expected %llu to %llu", at.file,
                at.prefix, key, real, (unsigned long long)min, (unsigned long long)max);
     *v = whole ? (uint64_t)n : (uint64_t)real;
@@ -107,8 +118,8 @@ pleach_status pl_json_f64(pl_json_source at, const json_t *object, const char *k
     const json_t *value = json_object_get(object, key);
     if (!json_is_number(value)) return wrong_kind(at, object, key, "a number", err);
     double d = json_number_value(value);
-    PL_FAIL_IF(!(d >= min && d <= max), err, PLEACH_ERR_FORMAT,
-               "%s: %s%s is %g, expected %g to %g", at.file, at.prefix, key, d, min, max);
+    PL_FAIL_IF(!(d >= min && d <= max), err, PLEACH_ERR_FORMAT, "%s: %s%s is %g, expected %g to %g",
+               at.file, at.prefix, key, d, min, max);
     *v = d;
     return PLEACH_OK;
 }
@@ -122,8 +133,8 @@ pleach_status pl_json_bool(pl_json_source at, const json_t *object, const char *
     return PLEACH_OK;
 }
 
-pleach_status pl_json_text(pl_json_source at, const json_t *object, const char *key,
-                           const char **v, pleach_error *err)
+pleach_status pl_json_text(pl_json_source at, const json_t *object, const char *key, const char **v,
+                           pleach_error *err)
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value)) return wrong_kind(at, object, key, "a string", err);
@@ -131,8 +142,8 @@ pleach_status pl_json_text(pl_json_source at, const json_t *object, const char *
     return PLEACH_OK;
 }
 
-pleach_status pl_json_u32_or(pl_json_source at, const json_t *object, const char *key,
-                             uint32_t min, uint32_t max, uint32_t *v, pleach_error *err)
+pleach_status pl_json_u32_or(pl_json_source at, const json_t *object, const char *key, uint32_t min,
+                             uint32_t max, uint32_t *v, pleach_error *err)
 {
     return pl_json_get(object, key) ? pl_json_u32(at, object, key, min, max, v, err) : PLEACH_OK;
 }

@@ -16,7 +16,8 @@ static pleach_status known_keys(pl_json_source at, const json_t *object, const c
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
         size_t i = 0;
         while (known[i] && strcmp(known[i], key) != 0) i++;
         PL_FAIL_IF(!known[i], err, PLEACH_ERR_UNSUPPORTED, "%s: %s%s is not supported", at.file,
@@ -41,8 +42,7 @@ static pleach_status read_affine(pl_json_source at, const json_t *object,
     if (!fallback || pl_json_get(object, "group_size"))
         PL_TRY(pl_json_u32(at, object, "group_size", 32, 128, &e->group_size, err));
     PL_FAIL_IF(e->group_size & (e->group_size - 1), err, PLEACH_ERR_UNSUPPORTED,
-               "%s: %sgroup_size is %u, expected 32, 64 or 128", at.file, at.prefix,
-               e->group_size);
+               "%s: %sgroup_size is %u, expected 32, 64 or 128", at.file, at.prefix, e->group_size);
     return PLEACH_OK;
 }
 
@@ -56,8 +56,8 @@ static pleach_status read_rotation(pl_json_source at, const json_t *trellis, con
     const char *kind;
     const json_t *object = pl_json_get(trellis, key);
     if (!object) return PLEACH_OK;
-    PL_FAIL_IF(!json_is_object(object), err, PLEACH_ERR_FORMAT, "%s: %s%s is %s, expected an object",
-               at.file, at.prefix, key, pl_json_kind(object));
+    PL_FAIL_IF(!json_is_object(object), err, PLEACH_ERR_FORMAT,
+               "%s: %s%s is %s, expected an object", at.file, at.prefix, key, pl_json_kind(object));
     snprintf(prefix, sizeof prefix, "%s%s.", at.prefix, key);
     pl_json_source inner = {at.file, prefix};
     PL_TRY(known_keys(inner, object, keys, err));
@@ -74,8 +74,8 @@ static pleach_status read_rotation(pl_json_source at, const json_t *trellis, con
 static pleach_status read_trellis(pl_json_source at, const json_t *object, pl_quant_entry *e,
                                   pleach_error *err)
 {
-    static const char *const keys[] = {"L", "code", "axis", "width", "input_rotation",
-                                       "output_rotation", "output_scale", NULL};
+    static const char *const keys[] = {
+        "L", "code", "axis", "width", "input_rotation", "output_rotation", "output_scale", NULL};
     char prefix[240];
     const char *code;
     const json_t *trellis = json_object_get(object, "trellis");
@@ -99,11 +99,14 @@ static pleach_status read_trellis(pl_json_source at, const json_t *object, pl_qu
     PL_TRY(read_rotation(inner, trellis, "output_rotation", &e->rotate_out, err));
     PL_TRY(pl_json_bool_or(inner, trellis, "output_scale", &e->output_scale, err));
     /* The rest of the geometry is the codec's to judge. */
-    pleach_trellis t = {.bits = e->bits, .state_bits = e->state_bits, .block = e->group_size,
-                        .axis = e->axis, .cols = e->group_size};
+    pleach_trellis t = {.bits = e->bits,
+                        .state_bits = e->state_bits,
+                        .block = e->group_size,
+                        .axis = e->axis,
+                        .cols = e->group_size};
     pleach_error why;
     PL_FAIL_IF(pleach_trellis_check(&t, &why) != PLEACH_OK, err, PLEACH_ERR_UNSUPPORTED,
-               "%s: %.100s %.200s", at.file, at.prefix, why.message);
+               "%s: %.200s%.200s", at.file, at.prefix, why.message);
     return PLEACH_OK;
 }
 
@@ -119,14 +122,15 @@ static pleach_status read_entry(const char *file, const char *module, const json
     pl_json_source at = {file, prefix};
     *e = (pl_quant_entry){.coding = PL_CODING_DENSE};
     if (json_is_true(value)) {
-        PL_FAIL_IF(!map->has_default, err, PLEACH_ERR_FORMAT,
-                   "%s: %strue, but there is no default", file, prefix);
+        PL_FAIL_IF(!map->has_default, err, PLEACH_ERR_FORMAT, "%s: %strue, but there is no default",
+                   file, prefix);
         *e = map->fallback;
     } else if (json_is_object(value)) {
         PL_TRY(known_keys(at, value, keys, err));
         if (pl_json_get(value, "mode")) PL_TRY(pl_json_text(at, value, "mode", &mode, err));
-        if (strcmp(mode, "trellis") == 0) PL_TRY(read_trellis(at, value, e, err));
-        else if (strcmp(mode, "affine") == 0) 
+        if (strcmp(mode, "trellis") == 0)
+            PL_TRY(read_trellis(at, value, e, err));
+        else if (strcmp(mode, "affine") == 0)
             PL_TRY(read_affine(at, value, map->has_default ? &map->fallback : NULL, e, err));
         else
             return pl_fail(err, PLEACH_ERR_UNSUPPORTED, "%s: %smode %s is not supported", file,
@@ -167,7 +171,8 @@ static pleach_status read_map(const char *file, const json_t *object, pl_quant_m
     if (!map->entries) return pl_fail_memory(err, file, n * sizeof *map->entries);
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
         if (strcmp(key, "bits") == 0 || strcmp(key, "group_size") == 0 || strcmp(key, "mode") == 0)
             continue;
         PL_TRY(read_entry(file, key, value, map, &map->entries[map->n], err));

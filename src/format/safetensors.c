@@ -16,9 +16,9 @@
 
 struct pl_safetensors {
     char *path;
-    pl_map map;    /* owns the bytes unless they are borrowed */
-    pl_map file;   /* the bytes */
-    json_t *header; /* owns the names */
+    pl_map map;               /* owns the bytes unless they are borrowed */
+    pl_map file;              /* the bytes */
+    json_t *header;           /* owns the names */
     pl_tensor *tensors;       /* in file order */
     const pl_tensor **sorted; /* by name */
     size_t n;
@@ -28,9 +28,9 @@ static const struct {
     const char *name;
     pl_dtype type;
 } types[] = {
-    {"F32", PL_F32}, {"F16", PL_F16}, {"BF16", PL_BF16}, {"F64", PL_F64},
-    {"F8_E4M3", PL_F8_E4M3}, {"U8", PL_U8}, {"I8", PL_I8}, {"U16", PL_U16}, {"I16", PL_I16},
-    {"U32", PL_U32}, {"I32", PL_I32}, {"U64", PL_U64}, {"I64", PL_I64}, {"BOOL", PL_BOOL},
+    {"F32", PL_F32}, {"F16", PL_F16}, {"BF16", PL_BF16}, {"F64", PL_F64},   {"F8_E4M3", PL_F8_E4M3},
+    {"U8", PL_U8},   {"I8", PL_I8},   {"U16", PL_U16},   {"I16", PL_I16},   {"U32", PL_U32},
+    {"I32", PL_I32}, {"U64", PL_U64}, {"I64", PL_I64},   {"BOOL", PL_BOOL},
 };
 
 /* The header's length, inside the file and within the limit. */
@@ -151,10 +151,9 @@ static pleach_status check_metadata(const pl_safetensors *s, const json_t *metad
                "%s: __metadata__ is %s, expected an object", s->path, pl_json_kind(metadata));
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
-        PL_FAIL_IF(!json_is_string(value), err, PLEACH_ERR_FORMAT,
-                   "%s: __metadata__ entry %s is %s, expected a string", s->path, key,
-                   pl_json_kind(value));
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) PL_FAIL_IF(
+        !json_is_string(value), err, PLEACH_ERR_FORMAT,
+        "%s: __metadata__ entry %s is %s, expected a string", s->path, key, pl_json_kind(value));
     return PLEACH_OK;
 }
 
@@ -170,7 +169,8 @@ static pleach_status read_header(pl_safetensors *s, pleach_error *err)
     if (!s->tensors) return pl_fail_memory(err, s->path, entries * sizeof *s->tensors);
     const char *name;
     json_t *entry;
-    json_object_foreach(s->header, name, entry) {
+    json_object_foreach(s->header, name, entry)
+    {
         if (strcmp(name, "__metadata__") == 0) {
             PL_TRY(check_metadata(s, entry, err));
             continue;
@@ -202,8 +202,10 @@ static pleach_status finish(pl_safetensors *s, pleach_status status, pl_safetens
                             pleach_error *err)
 {
     if (status == PLEACH_OK) status = read_header(s, err);
-    if (status == PLEACH_OK) *out = s;
-    else pl_safetensors_close(s);
+    if (status == PLEACH_OK)
+        *out = s;
+    else
+        pl_safetensors_close(s);
     return status;
 }
 
@@ -238,16 +240,25 @@ void pl_safetensors_close(pl_safetensors *s)
     pl_free(s);
 }
 
-size_t pl_safetensors_count(const pl_safetensors *s) { return s->n; }
+size_t pl_safetensors_count(const pl_safetensors *s)
+{
+    return s->n;
+}
 
-const pl_tensor *pl_safetensors_tensor(const pl_safetensors *s, size_t i) { return &s->tensors[i]; }
+const pl_tensor *pl_safetensors_tensor(const pl_safetensors *s, size_t i)
+{
+    return &s->tensors[i];
+}
 
 const pl_tensor *pl_safetensors_find(const pl_safetensors *s, const char *name)
 {
     return pl_tensor_search(s->sorted, s->n, name);
 }
 
-uint64_t pl_safetensors_file_size(const pl_safetensors *s) { return s->file.size; }
+uint64_t pl_safetensors_file_size(const pl_safetensors *s)
+{
+    return s->file.size;
+}
 
 const char *pl_safetensors_metadata(const pl_safetensors *s, const char *key)
 {

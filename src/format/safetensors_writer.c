@@ -37,8 +37,7 @@ static pleach_status add_entry(json_t *header, const char *path, const pl_tensor
         json_array_append_new(shape, json_integer((json_int_t)t.shape[i]));
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", pl_dtype_get(t.type)->name, "shape",
                               shape, "data_offsets", (json_int_t)*offset, (json_int_t)end);
-    if (json_object_set_new(header, t.name, entry) != 0)
-        return pl_fail_memory(err, path, sizeof t);
+    if (json_object_set_new(header, t.name, entry) != 0) return pl_fail_memory(err, path, sizeof t);
     *offset = end;
     return PLEACH_OK;
 }
@@ -49,8 +48,7 @@ static pleach_status write_header(pl_output *out, const json_t *header, pleach_e
     char *text = json_dumps(header, JSON_COMPACT);
     if (!text) return pl_fail_memory(err, out->path, 0);
     uint64_t length = strlen(text);
-    uint64_t padded =
-        (8 + length + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT - 8;
+    uint64_t padded = (8 + length + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT - 8;
     uint8_t prefix[8];
     char blanks[DATA_ALIGNMENT];
     for (int i = 0; i < 8; i++) prefix[i] = (uint8_t)(padded >> 8 * i);
@@ -98,9 +96,9 @@ pleach_status pl_safetensors_commit(pl_safetensors_writer *w, pleach_error *err)
 {
     pleach_status status = PLEACH_OK;
     if (w->out.written != w->expected)
-        status = pl_fail(err, PLEACH_ERR_ARGUMENT, "%s: %llu bytes written, %llu declared",
-                         w->out.path, (unsigned long long)w->out.written,
-                         (unsigned long long)w->expected);
+        status =
+            pl_fail(err, PLEACH_ERR_ARGUMENT, "%s: %llu bytes written, %llu declared", w->out.path,
+                    (unsigned long long)w->out.written, (unsigned long long)w->expected);
     else
         status = pl_output_commit(&w->out, err);
     pl_safetensors_discard(w);

@@ -15,7 +15,10 @@ uint64_t pl_tensor_elements(const pl_tensor *t)
     return n;
 }
 
-uint64_t pl_tensor_width(const pl_tensor *t) { return t->n_dims ? t->shape[t->n_dims - 1] : 1; }
+uint64_t pl_tensor_width(const pl_tensor *t)
+{
+    return t->n_dims ? t->shape[t->n_dims - 1] : 1;
+}
 
 uint64_t pl_tensor_rows(const pl_tensor *t)
 {

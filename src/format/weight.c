@@ -44,7 +44,10 @@ static pleach_status wrong_shape(const binding *b, const char *part, const pl_te
                    pl_tensor_shape_text(t, found, sizeof found), expected);
 }
 
-static bool is_vector(const pl_tensor *t, uint64_t n) { return t->n_dims == 1 && t->shape[0] == n; }
+static bool is_vector(const pl_tensor *t, uint64_t n)
+{
+    return t->n_dims == 1 && t->shape[0] == n;
+}
 
 static bool is_matrix(const pl_tensor *t, uint64_t rows, uint64_t cols)
 {
@@ -56,7 +59,10 @@ static bool is_float(const pl_tensor *t)
     return t->type == PL_F32 || t->type == PL_F16 || t->type == PL_BF16;
 }
 
-static uint64_t divide_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
+static uint64_t divide_up(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
 
 /* ---- dense --------------------------------------------------------------------------------- */
 
@@ -68,8 +74,9 @@ static pleach_status bind_fp8(const binding *b)
     const uint32_t *block = b->c->quant.fp8_block;
     if (!block[0]) {
         /* Without a word in the config the numbers stand for themselves, unless scales lie by. */
-        const char *stray = find_part(b, part) ? part
-                            : find_part(b, "weight_scale") ? "weight_scale" : NULL;
+        const char *stray = find_part(b, part)             ? part
+                            : find_part(b, "weight_scale") ? "weight_scale"
+                                                           : NULL;
         PL_FAIL_IF(stray, b->err, PLEACH_ERR_UNSUPPORTED,
                    "%s: tensor %s.%s is there, but config.json has no fp8 quantization_config",
                    b->c->path, b->module, stray);
@@ -140,7 +147,8 @@ static pleach_status trellis_shape(const binding *b, const pl_quant_entry *e, ui
     pleach_trellis *g = &b->w->trellis;
     uint64_t pair = 2 * (uint64_t)e->group_size * e->bits / 32;
     uint64_t row_words = 0;
-    if (t->n_dims == 2) row_words = t->shape[1];
+    if (t->n_dims == 2)
+        row_words = t->shape[1];
     else if (t->n_dims == 3 && t->shape[2] == pair && t->shape[0] <= MAX_SIDE)
         row_words = t->shape[0] * pair;
     uint64_t found_rows = t->n_dims == 2 ? t->shape[0] : t->n_dims == 3 ? t->shape[1] : 0;
@@ -152,8 +160,12 @@ static pleach_status trellis_shape(const binding *b, const pl_quant_entry *e, ui
                  e->group_size, e->bits, t->n_dims == 3 ? " or its interleaved form" : "");
         return wrong_shape(b, "weight", t, expected);
     }
-    *g = (pleach_trellis){.bits = e->bits, .state_bits = e->state_bits, .block = e->group_size,
-                          .axis = e->axis, .interleaved = t->n_dims == 3, .rows = rows,
+    *g = (pleach_trellis){.bits = e->bits,
+                          .state_bits = e->state_bits,
+                          .block = e->group_size,
+                          .axis = e->axis,
+                          .interleaved = t->n_dims == 3,
+                          .rows = rows,
                           .cols = row_words * 32 / e->bits};
     pleach_error why;
     PL_FAIL_IF(pleach_trellis_check(g, &why) != PLEACH_OK, b->err, PLEACH_ERR_SHAPE,
@@ -181,8 +193,9 @@ static pleach_status bind_trellis(const binding *b, const pl_quant_entry *e)
     PL_TRY(trellis_shape(b, e, rows));
     uint64_t cols = w->trellis.cols, width = e->width ? e->width : cols;
     PL_FAIL_IF(width > cols || cols - width >= e->group_size, b->err, PLEACH_ERR_SHAPE,
-               "%s: tensor %s.weight codes %" PRIu64 " weights a row, which does not fit width %" PRIu64
-               " in blocks of %u", b->c->path, b->module, cols, width, e->group_size);
+               "%s: tensor %s.weight codes %" PRIu64
+               " weights a row, which does not fit width %" PRIu64 " in blocks of %u",
+               b->c->path, b->module, cols, width, e->group_size);
     w->out = e->axis ? rows : width;
     w->in = e->axis ? width : rows;
     w->rotate_in = e->rotate_in;
@@ -213,9 +226,12 @@ static pleach_status bind_coding(const binding *b)
         e = &map->fallback;
     }
     switch (e ? e->coding : PL_CODING_DENSE) {
-    case PL_CODING_AFFINE: return bind_affine(b, e);
-    case PL_CODING_TRELLIS: return bind_trellis(b, e);
-    default: return bind_dense(b);
+    case PL_CODING_AFFINE:
+        return bind_affine(b, e);
+    case PL_CODING_TRELLIS:
+        return bind_trellis(b, e);
+    default:
+        return bind_dense(b);
     }
 }
 
@@ -246,7 +262,7 @@ pleach_status pl_checkpoint_weight(const pleach_checkpoint *c, const char *modul
                "%s: %s is too large: [%" PRIu64 ", %" PRIu64 "]", c->path, module, w->out, w->in);
     PL_FAIL_IF((out && w->out != out) || (in && w->in != in), err, PLEACH_ERR_SHAPE,
                "%s: %s is a matrix [%" PRIu64 ", %" PRIu64 "], the config expects [%" PRIu64
-               ", %" PRIu64 "]", c->path, module, w->out, w->in, out ? out : w->out,
-               in ? in : w->in);
+               ", %" PRIu64 "]",
+               c->path, module, w->out, w->in, out ? out : w->out, in ? in : w->in);
     return bind_bias(&b);
 }

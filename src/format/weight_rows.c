@@ -12,8 +12,14 @@
 
 /* ---- affine -------------------------------------------------------------------------------- */
 
-static float round_bf16(float x) { return pl_bf16_to_f32(pl_f32_to_bf16(x)); }
-static float round_fp16(float x) { return pl_fp16_to_f32(pl_f32_to_fp16(x)); }
+static float round_bf16(float x)
+{
+    return pl_bf16_to_f32(pl_f32_to_bf16(x));
+}
+static float round_fp16(float x)
+{
+    return pl_fp16_to_f32(pl_f32_to_fp16(x));
+}
 
 /* w = q * scale + bias for one group, each operation rounded to the type of the scales. The codes
  * are a continuous string of bits; `q` points at the group's first byte, and 32 or more codes of
@@ -30,9 +36,12 @@ static void affine_group(const uint8_t *q, uint32_t bits, uint32_t n, pl_dtype t
         float product = (float)(buffer & mask) * scale;
         buffer >>= bits;
         held -= bits;
-        if (type == PL_BF16) dst[i] = round_bf16(round_bf16(product) + bias);
-        else if (type == PL_F16) dst[i] = round_fp16(round_fp16(product) + bias);
-        else dst[i] = product + bias;
+        if (type == PL_BF16)
+            dst[i] = round_bf16(round_bf16(product) + bias);
+        else if (type == PL_F16)
+            dst[i] = round_fp16(round_fp16(product) + bias);
+        else
+            dst[i] = product + bias;
     }
 }
 
@@ -125,8 +134,10 @@ static pleach_status decode_codes(const pl_weight *w, float **out, pleach_error 
         pl_fail(err, status, "%s cannot be decoded", w->weight->name);
     pl_free(codes_copy);
     pl_free(scales_copy);
-    if (status == PLEACH_OK) *out = decoded;
-    else pl_free(decoded);
+    if (status == PLEACH_OK)
+        *out = decoded;
+    else
+        pl_free(decoded);
     return status;
 }
 
@@ -143,8 +154,7 @@ static pleach_status trellis_dense(const pl_weight *w, float *dst, pleach_error 
         for (uint64_t r = 0; r < w->out; r++)
             apply_rotation(&w->rotate_in, dst + r * w->in, w->in, 1);
     if (w->rotate_out.block)
-        for (uint64_t c = 0; c < w->in; c++)
-            apply_rotation(&w->rotate_out, dst + c, w->out, w->in);
+        for (uint64_t c = 0; c < w->in; c++) apply_rotation(&w->rotate_out, dst + c, w->out, w->in);
     for (uint64_t r = 0; w->output_scale && r < w->out; r++) {
         float scale;
         pl_dequantize_row(w->output_scale->type,
