@@ -24,6 +24,7 @@ static const struct {
     check_family_fn *run;
 } families[] = {
     {"rotate", check_rotate},
+    {"viterbi", check_viterbi},
 };
 
 static const char *const levels[] = {"c", "avx2", "avx512", "neon", "dotprod"};
