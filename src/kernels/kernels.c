@@ -22,6 +22,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_vector_avx2(k);
     pl_kernels_init_attention_avx2(k);
     if (!(cpu & PL_CPU_AVX512)) return;
+    pl_kernels_init_viterbi_avx512(k);
     pl_kernels_init_rotate_avx512(k);
     pl_kernels_init_vector_avx512(k);
 #endif

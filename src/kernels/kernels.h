@@ -88,6 +88,7 @@ struct pl_kernels {
 /* Each family's entries, one function per ISA level; called by pl_kernels_init alone. */
 void pl_kernels_init_viterbi_c(pl_kernels *k);
 void pl_kernels_init_viterbi_avx2(pl_kernels *k);
+void pl_kernels_init_viterbi_avx512(pl_kernels *k);
 void pl_kernels_init_rotate_c(pl_kernels *k);
 void pl_kernels_init_rotate_avx2(pl_kernels *k);
 void pl_kernels_init_rotate_avx512(pl_kernels *k);

@@ -10,34 +10,44 @@
 
 enum { LANES = 16 };
 
-static PL_ALWAYS_INLINE uint32_t squared_error(int x, int value)
+/* (d*d + 2^14) >> 15, from the halves of the product: sixteen bits at every point, so that a
+ * vector holds as many states as it can. */
+static PL_ALWAYS_INLINE uint16_t squared_error(int16_t x, int16_t value)
 {
-    int d = (int16_t)(x - value);
-    return (uint32_t)(d * d + (1 << 14)) >> 15;
+    int16_t d = (int16_t)(x - value);
+    uint16_t high = (uint16_t)((d * d) >> 16), low = (uint16_t)(d * d);
+    return (uint16_t)(2 * high + ((uint16_t)((low >> 14) + 1) >> 1));
 }
 
-/* One step of one block. Returns the least of the new minima. */
+/* One step of one block. Returns the least of the new minima. Costs are held less 2^15, as signed
+ * numbers, whose minimum the oldest vector units have. */
 static PL_ALWAYS_INLINE uint16_t step(uint16_t *PL_RESTRICT to, const uint16_t *PL_RESTRICT from,
-                                      const int16_t *PL_RESTRICT values, int x, uint16_t fall,
+                                      const int16_t *PL_RESTRICT values, int16_t x, uint16_t fall,
                                       int k, int L)
 {
     const size_t fan = (size_t)1 << k, mids = (size_t)1 << (L - 2 * k);
     uint16_t least = UINT16_MAX;
-    for (size_t mid = 0; mid < mids; mid += LANES)
-        for (size_t n = 0; n < fan; n++) {
-            uint32_t best[LANES];
-            for (size_t i = 0; i < LANES; i++) best[i] = INT16_MAX;
-            for (size_t j = 0; j < fan; j++, values += LANES)
-                for (size_t i = 0; i < LANES; i++) {
-                    uint32_t cost = from[j * mids + mid + i] + squared_error(x, values[i]);
-                    best[i] = PL_MIN(best[i], cost);
-                }
+    for (size_t mid = 0; mid < mids; mid += LANES, values += fan * fan * LANES) {
+        int16_t before[16][LANES], best[16][LANES];
+        for (size_t j = 0; j < fan; j++)
             for (size_t i = 0; i < LANES; i++) {
-                uint16_t minimum = (uint16_t)(best[i] - fall);
-                least = PL_MIN(least, minimum);
-                to[(mid + i) * fan + n] = minimum;
+                before[j][i] = (int16_t)(from[j * mids + mid + i] ^ 0x8000);
+                best[j][i] = -1;
             }
-        }
+        for (size_t j = 0; j < fan; j++)
+            for (size_t n = 0; n < fan; n++)
+                for (size_t i = 0; i < LANES; i++) {
+                    uint16_t err = squared_error(x, values[(n * fan + j) * LANES + i]);
+                    int16_t cost = (int16_t)(before[j][i] + err);
+                    best[n][i] = PL_MIN(best[n][i], cost);
+                }
+        for (size_t i = 0; i < LANES; i++)
+            for (size_t n = 0; n < fan; n++) {
+                uint16_t minimum = (uint16_t)((best[n][i] ^ 0x8000) - fall);
+                least = PL_MIN(least, minimum);
+                *to++ = minimum;
+            }
+    }
     return least;
 }
 
