@@ -80,6 +80,10 @@ size_t pl_trellis_prepared_bytes(size_t block, size_t blocks, size_t M);
 /* y[t] of one block, t = 0 .. T-1. Exact. */
 typedef void pl_trellis_values_fn(int16_t *y, const uint8_t *block, size_t T);
 
+/* n numbers of one stored row as weights. Decode contract: dst[i] = f32(y[i]) * f32(1 / 147.80...) *
+ * scale. Expand contract: dst[i] = bf16(f32(y[i]) / f32(147.80...) * scale), as f32. Exact. */
+typedef void pl_trellis_weights_fn(float *dst, const int16_t *y, float scale, size_t n);
+
 /* ---- plain products -------------------------------------------------------------------------- */
 
 /* y[m][r] = sum over k of w[r][k] * x[m][k], m < M, r < rows. Bounded: |error| <=
@@ -112,6 +116,7 @@ typedef struct pl_product_kernels {
     /* [k - 2][L == 16] */
     pl_trellis_product_fn *axis0[3][2], *axis1[3][2];
     pl_trellis_values_fn *values[3][2];
+    pl_trellis_weights_fn *decode, *expand;
     pl_trellis_prepare_fn *prepare;
     pl_product_rows_fn *rows;
     pl_product_columns_fn *columns;

@@ -5,10 +5,7 @@
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 
-static float quantize_i16_c(int16_t *q, const float *x, const float *scale, size_t n)
-{
-    return body_quantize_i16(q, x, scale, n);
-}
+PL_NUMBER_KERNELS(c)
 
 static float dot_8(const float *w, const float *x, size_t K)
 {
@@ -40,6 +37,8 @@ static void columns_c(float *y, size_t y_stride, const float *w, size_t w_stride
 void pl_kernels_init_product_c(pl_kernels *k)
 {
     k->product.quantize_i16 = quantize_i16_c;
+    k->product.decode = decode_c;
+    k->product.expand = expand_c;
     k->product.rows = rows_c;
     k->product.columns = columns_c;
 }

@@ -31,10 +31,7 @@ static PL_ALWAYS_INLINE float f_sum(fvec v)
 
 #include "product_body.h"
 
-static float quantize_i16_avx2(int16_t *q, const float *x, const float *scale, size_t n)
-{
-    return body_quantize_i16(q, x, scale, n);
-}
+PL_NUMBER_KERNELS(avx2)
 
 /* ---- rows of plain codings ------------------------------------------------------------------- */
 
@@ -172,6 +169,8 @@ static void affine4_avx2(float *dst, const void *src, const void *scales, const 
 void pl_kernels_init_product_avx2(pl_kernels *k)
 {
     k->product.quantize_i16 = quantize_i16_avx2;
+    k->product.decode = decode_avx2;
+    k->product.expand = expand_avx2;
     k->product.rows = rows_x86;
     k->product.columns = columns_x86;
     k->product.bf16 = bf16_avx2;

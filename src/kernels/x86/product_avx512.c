@@ -31,14 +31,13 @@ static PL_ALWAYS_INLINE float f_sum(fvec v)
 
 #include "product_body.h"
 
-static float quantize_i16_avx512(int16_t *q, const float *x, const float *scale, size_t n)
-{
-    return body_quantize_i16(q, x, scale, n);
-}
+PL_NUMBER_KERNELS(avx512)
 
 void pl_kernels_init_product_avx512(pl_kernels *k)
 {
     k->product.quantize_i16 = quantize_i16_avx512;
+    k->product.decode = decode_avx512;
+    k->product.expand = expand_avx512;
     k->product.rows = rows_x86;
     k->product.columns = columns_x86;
 }
