@@ -13,22 +13,78 @@
 #include "codec/encoder.h"
 #include "rotate_matrix.h"
 
-/* ---- shared --------------------------------------------------------------------------------- */
+#define STRIP_NUMBERS ((uint64_t)1 << 21) /* encoded between two progress calls */
+#define AFFINE_ROWS 256 /* read at once, and the sample by which the type of scales is chosen */
 
-static pleach_status allocate_data(pl_coded *out, pleach_error *err)
+/* ---- the coder ------------------------------------------------------------------------------ */
+
+static uint64_t strip_rows(const pleach_trellis *t)
 {
-    for (size_t i = 0; i < out->tensors.n; i++) {
-        const pl_tensor *t = &out->tensors.tensor[i];
-        out->data[i] = pl_alloc(t->n_bytes, 1);
-        if (!out->data[i]) return pl_fail_memory(err, t->name, t->n_bytes);
-    }
-    return PLEACH_OK;
+    return PL_MIN(PL_MAX(STRIP_NUMBERS / t->cols, 1), t->rows);
 }
 
-void pl_coded_free(pl_coded *coded)
+/* Each tensor of a module begins on a boundary of the allocator's. */
+static size_t aligned(size_t bytes)
 {
-    for (size_t i = 0; i < PL_COUNT(coded->data); i++) pl_free(coded->data[i]);
-    *coded = (pl_coded){0};
+    return (bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
+}
+
+typedef struct buffer_sizes {
+    uint64_t matrix, decoded, data; /* numbers, numbers, bytes */
+} buffer_sizes;
+
+static buffer_sizes largest(const pl_plan_item *items, size_t n)
+{
+    buffer_sizes s = {1, 1, 1};
+    for (size_t i = 0; i < n; i++) {
+        const pl_plan_item *item = &items[i];
+        const pleach_trellis *t = &item->trellis;
+        if (item->coding == PL_CODING_DENSE) continue;
+        s.data = PL_MAX(s.data, item->bytes + 3 * PL_ALIGNMENT);
+        if (item->coding == PL_CODING_TRELLIS) {
+            s.matrix = PL_MAX(s.matrix, t->rows * t->cols);
+            s.decoded = PL_MAX(s.decoded, strip_rows(t) * t->cols);
+        } else {
+            s.matrix = PL_MAX(s.matrix, AFFINE_ROWS * item->module.in);
+        }
+    }
+    return s;
+}
+
+uint64_t pl_coder_memory(const pl_plan_item *items, size_t n)
+{
+    buffer_sizes s = largest(items, n);
+    return (s.matrix + s.decoded) * sizeof(float) + s.data;
+}
+
+pleach_status pl_coder_open(pl_coder *c, const pl_plan_item *items, size_t n, pleach_error *err)
+{
+    buffer_sizes s = largest(items, n);
+    c->matrix = pl_alloc(s.matrix, sizeof *c->matrix);
+    c->decoded = pl_alloc(s.decoded, sizeof *c->decoded);
+    c->data = pl_alloc(s.data, 1);
+    if (c->matrix && c->decoded && c->data) return PLEACH_OK;
+    pl_coder_close(c);
+    return pl_fail_memory(err, "the largest module", pl_coder_memory(items, n));
+}
+
+void pl_coder_close(pl_coder *c)
+{
+    pl_free(c->matrix);
+    pl_free(c->decoded);
+    pl_free(c->data);
+    c->matrix = c->decoded = NULL;
+    c->data = NULL;
+}
+
+static void lay_out(const pl_coder *c, const pl_plan_item *item, pl_coded *out)
+{
+    size_t at = 0;
+    pl_item_tensors_get(item, PL_F16, &out->tensors);
+    for (size_t i = 0; i < out->tensors.n; i++) {
+        out->data[i] = c->data + at;
+        at += aligned(out->tensors.tensor[i].n_bytes);
+    }
 }
 
 static pleach_status step(const pl_coder *c, uint64_t done, uint64_t total, pleach_error *err)
@@ -40,15 +96,10 @@ static pleach_status step(const pl_coder *c, uint64_t done, uint64_t total, plea
 
 /* ---- trellis -------------------------------------------------------------------------------- */
 
-#define STRIP_NUMBERS ((uint64_t)1 << 21) /* encoded between two progress calls */
-
 typedef struct trellis_work {
     const pl_coder *coder;
     const pl_plan_item *item;
     pl_encoder *encoder;
-    uint64_t strip;        /* stored rows encoded at once */
-    float *matrix;         /* [rows][cols] to be coded */
-    float *decoded;        /* [strip][cols] */
     uint32_t *codes;
     uint16_t *scales;
     float *weight;         /* [cols] square of the output scale (axis 0), or NULL for ones */
@@ -58,7 +109,7 @@ typedef struct trellis_work {
 /* Errors in the coded domain are errors of W: rotations keep lengths. Padding does not count. */
 static void measure_row(const trellis_work *w, uint64_t row, const float *decoded)
 {
-    const float *x = w->matrix + row * w->item->trellis.cols;
+    const float *x = w->coder->matrix + row * w->item->trellis.cols;
     double error = 0, power = 0;
     for (uint64_t i = 0; i < w->item->width; i++) {
         double weight = w->weight ? w->weight[i] : 1, d = (double)x[i] - decoded[i];
@@ -74,20 +125,22 @@ static pleach_status encode_strip(const trellis_work *w, uint64_t first, uint64_
 {
     uint64_t cols = w->item->trellis.cols;
     pleach_error inner = {0};
-    pleach_status status = pl_encoder_rows(w->encoder, first, n, w->codes, w->scales, w->decoded,
-                                           w->matrix + first * cols, &inner);
+    pleach_status status = pl_encoder_rows(w->encoder, first, n, w->codes, w->scales,
+                                           w->coder->decoded, w->coder->matrix + first * cols,
+                                           &inner);
     PL_FAIL_IF(status != PLEACH_OK, err, status, "%s.weight, by %s: %s", w->item->module.name,
                w->item->trellis.axis ? "outputs" : "inputs", inner.message);
 #pragma omp parallel for num_threads(w->coder->threads) schedule(static)
-    for (uint64_t r = 0; r < n; r++) measure_row(w, first + r, w->decoded + r * cols);
+    for (uint64_t r = 0; r < n; r++) measure_row(w, first + r, w->coder->decoded + r * cols);
     return PLEACH_OK;
 }
 
 static pleach_status encode_rows(const trellis_work *w, pl_coded *out, pleach_error *err)
 {
     const pleach_trellis *t = &w->item->trellis;
-    for (uint64_t r = 0; r < t->rows; r += w->strip) {
-        uint64_t n = PL_MIN(w->strip, t->rows - r);
+    uint64_t strip = strip_rows(t);
+    for (uint64_t r = 0; r < t->rows; r += strip) {
+        uint64_t n = PL_MIN(strip, t->rows - r);
         PL_TRY(encode_strip(w, r, n, err));
         PL_TRY(step(w->coder, r + n, t->rows, err));
     }
@@ -105,28 +158,23 @@ static pleach_status open_trellis(trellis_work *w, pleach_error *err)
     pleach_trellis_encode_defaults(&settings);
     settings.threads = w->coder->threads;
     settings.cpu = w->coder->cpu;
-    w->strip = PL_MIN(PL_MAX(STRIP_NUMBERS / t->cols, 1), t->rows);
-    w->matrix = pl_alloc(t->rows * t->cols, sizeof *w->matrix);
-    w->decoded = pl_alloc(w->strip * t->cols, sizeof *w->decoded);
     w->error = pl_alloc(t->rows, 2 * sizeof *w->error);
-    w->power = w->error ? w->error + t->rows : NULL;
-    bool whole = w->matrix && w->decoded && w->error;
-    if (w->item->output_scale) whole &= (w->weight = pl_alloc(t->cols, sizeof *w->weight)) != NULL;
-    if (!whole)
-        return pl_fail_memory(err, w->item->module.name, t->rows * t->cols * sizeof(float));
+    if (w->item->output_scale) w->weight = pl_alloc(t->cols, sizeof *w->weight);
+    if (!w->error || (w->item->output_scale && !w->weight))
+        return pl_fail_memory(err, w->item->module.name, t->rows * 16 + t->cols * 4);
+    w->power = w->error + t->rows;
     return pl_encoder_open(&w->encoder, t, &settings, err);
 }
 
 static pleach_status code_trellis(const pl_coder *c, const pl_plan_item *item, pl_coded *out,
                                   pleach_error *err)
 {
-    pl_item_tensors_get(item, PL_F16, &out->tensors);
-    PL_TRY(allocate_data(out, err));
+    lay_out(c, item, out);
     uint16_t *output_scale = out->data[2];
     trellis_work w = {.coder = c, .item = item, .codes = out->data[0], .scales = out->data[1]};
     pleach_status status = open_trellis(&w, err);
     if (status == PLEACH_OK)
-        status = pl_load_rotated(item, c->kernels, c->threads, w.matrix, output_scale, err);
+        status = pl_load_rotated(item, c->kernels, c->threads, c->matrix, output_scale, err);
     if (status == PLEACH_OK && w.weight) {
         for (uint64_t o = 0; o < item->module.out; o++) {
             float a = pl_fp16_to_f32(output_scale[o]);
@@ -137,19 +185,15 @@ static pleach_status code_trellis(const pl_coder *c, const pl_plan_item *item, p
     pl_encoder_close(w.encoder);
     pl_free(w.weight);
     pl_free(w.error);
-    pl_free(w.decoded);
-    pl_free(w.matrix);
     return status;
 }
 
 /* ---- affine --------------------------------------------------------------------------------- */
 
-#define AFFINE_ROWS 256 /* read at once, and the sample by which the type of scales is chosen */
-
 typedef struct affine_work {
     const pl_coder *coder;
     const pl_plan_item *item;
-    float *whole, *rows;   /* rows [AFFINE_ROWS][in] */
+    float *whole;
     pl_coded *out;
     double error[AFFINE_ROWS], power[AFFINE_ROWS];
 } affine_work;
@@ -163,7 +207,7 @@ static pleach_status read_affine_rows(affine_work *w, uint64_t first, uint64_t s
 #pragma omp parallel for num_threads(w->coder->threads) schedule(static)
     for (uint64_t i = 0; i < n; i++) {
         uint64_t row, col;
-        if (!pl_read_rows(&w->item->source, w->whole, first + i * stride, 1, w->rows + i * m->in,
+        if (!pl_read_rows(&w->item->source, w->whole, first + i * stride, 1, w->coder->matrix + i * m->in,
                           &row, &col))
             continue;
 #pragma omp critical(pl_code_affine)
@@ -185,7 +229,7 @@ static double code_affine_rows(affine_work *w, pl_dtype type, uint64_t to, uint6
     uint16_t *scales = w->out->data[1], *biases = w->out->data[2];
 #pragma omp parallel for num_threads(w->coder->threads) schedule(static)
     for (uint64_t i = 0; i < n; i++) {
-        const float *row = w->rows + i * in;
+        const float *row = w->coder->matrix + i * in;
         uint64_t r = to + i;
         w->error[i] = pl_affine_encode_row(&a, row, in, codes + r * words, scales + r * groups,
                                            biases + r * groups);
@@ -232,16 +276,12 @@ static pleach_status code_affine_work(affine_work *w, pleach_error *err)
 static pleach_status code_affine(const pl_coder *c, const pl_plan_item *item, pl_coded *out,
                                  pleach_error *err)
 {
-    pl_item_tensors_get(item, PL_F16, &out->tensors);
-    PL_TRY(allocate_data(out, err));
+    lay_out(c, item, out);
     affine_work w = {.coder = c, .item = item, .out = out};
-    w.rows = pl_alloc(AFFINE_ROWS * item->module.in, sizeof *w.rows);
-    pleach_status status = w.rows ? PLEACH_OK : pl_fail_memory(err, item->module.name, AFFINE_ROWS);
-    if (status == PLEACH_OK) status = pl_read_whole(&item->source, &w.whole, err);
+    pleach_status status = pl_read_whole(&item->source, &w.whole, err);
     if (status == PLEACH_OK) status = code_affine_work(&w, err);
     pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
     pl_free(w.whole);
-    pl_free(w.rows);
     return status;
 }
 
@@ -251,8 +291,6 @@ pleach_status pl_code_module(const pl_coder *c, const pl_plan_item *item, pl_cod
                              pleach_error *err)
 {
     *out = (pl_coded){0};
-    pleach_status status = item->coding == PL_CODING_TRELLIS ? code_trellis(c, item, out, err)
-                                                             : code_affine(c, item, out, err);
-    if (status != PLEACH_OK) pl_coded_free(out);
-    return status;
+    return item->coding == PL_CODING_TRELLIS ? code_trellis(c, item, out, err)
+                                             : code_affine(c, item, out, err);
 }

@@ -10,24 +10,33 @@
 /* Called between pieces of a large module with the share done, 0 to 1; non-zero return stops. */
 typedef int pl_coder_step_fn(void *user, double share);
 
+/* Holds memory for the largest module of a plan, so that a long run does not fragment it. */
 typedef struct pl_coder {
     const pl_kernels *kernels;
     const char *cpu;
     int threads;
-    pl_coder_step_fn *step;
+    pl_coder_step_fn *step; /* may be NULL */
     void *user;
+    float *matrix;  /* a module's numbers: stored rows, or a piece of an affine module's rows */
+    float *decoded; /* what a strip of stored rows has become */
+    uint8_t *data;  /* the tensors of a coded module */
 } pl_coder;
+
+/* Settings of the coder are filled in first; the buffers are made here, for any of these items. */
+pleach_status pl_coder_open(pl_coder *c, const pl_plan_item *items, size_t n, pleach_error *err);
+void pl_coder_close(pl_coder *c); /* accepts a zeroed one */
+/* Bytes of the buffers that these items take. */
+uint64_t pl_coder_memory(const pl_plan_item *items, size_t n);
 
 /* What a module has become. Not to be copied: tensor names point into it. */
 typedef struct pl_coded {
     pl_item_tensors tensors;
-    void *data[3];       /* of each tensor; owned */
+    void *data[3];       /* of each tensor; the coder's, until it codes another module */
     double error, power; /* |W - Q|^2 and |W|^2 */
 } pl_coded;
 
 /* Codes a module whose plan is trellis or affine. The same bits for every thread count. */
 pleach_status pl_code_module(const pl_coder *c, const pl_plan_item *item, pl_coded *out,
                              pleach_error *err);
-void pl_coded_free(pl_coded *coded); /* accepts a zeroed one */
 
 #endif

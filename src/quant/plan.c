@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "code_module.h"
 #include "rotate_matrix.h"
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -233,19 +234,15 @@ static pleach_status plan_carried(pl_plan *plan, pleach_error *err)
 
 /* ---- totals --------------------------------------------------------------------------------- */
 
-#define FIXED_MEMORY ((uint64_t)160 << 20) /* code, libraries, tokenizer, buffers */
+#define FIXED_MEMORY ((uint64_t)96 << 20) /* code, libraries, tokenizer, small buffers */
 
-/* Memory while one module is in work: its matrix in f32, the codes, the pages of the source that
- * are being read, and the codes as they are written. */
+/* Memory for one module beside the coder's buffers: the pages of the source that are being read, and
+ * the whole matrix of a source that is in the trellis itself. */
 static uint64_t item_memory(const pl_plan_item *item)
 {
     const pl_module *m = &item->module;
-    uint64_t pages = 0;
-    if (item->source.weight) pages = item->source.weight->n_bytes;
-    if (item->coding == PL_CODING_AFFINE) return item->bytes + pages;
-    if (item->coding == PL_CODING_DENSE) return pages;
     uint64_t whole = item->source.coding == PL_CODING_TRELLIS ? m->out * m->in * 4 : 0;
-    return item->trellis.rows * item->trellis.cols * 4 + item->bytes + pages + whole;
+    return item->source.weight->n_bytes + whole;
 }
 
 static void plan_totals(pl_plan *plan)
@@ -268,7 +265,7 @@ static void plan_totals(pl_plan *plan)
         plan->weights += n;
         plan->bytes += n * pl_dtype_get(pl_kept_type(t))->block_bytes;
     }
-    plan->peak_memory += FIXED_MEMORY;
+    plan->peak_memory += pl_coder_memory(plan->items, plan->n_items) + FIXED_MEMORY;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */

@@ -25,6 +25,7 @@ typedef struct run {
     pl_output_path path;
     pl_job job;
     pl_kernels kernels;
+    pl_coder coder;
     pl_safetensors **parts; /* [n_items] finished modules; NULL: dense or not done yet */
     /* Progress. */
     const pl_plan_item *current;
@@ -114,14 +115,10 @@ static pleach_status write_part(const pl_coded *coded, const char *path, pleach_
 static pleach_status make_part(run *r, size_t i, const char *path, pleach_error *err)
 {
     const pl_plan_item *item = &r->plan.items[i];
-    pl_coder coder = {.kernels = &r->kernels, .cpu = r->plan.settings.cpu,
-                      .threads = r->plan.settings.threads, .step = report, .user = r};
     pl_coded coded;
     r->current = item;
-    PL_TRY(pl_code_module(&coder, item, &coded, err));
-    pleach_status status = write_part(&coded, path, err);
-    pl_coded_free(&coded);
-    PL_TRY(status);
+    PL_TRY(pl_code_module(&r->coder, item, &coded, err));
+    PL_TRY(write_part(&coded, path, err));
     r->done += item_weights(item);
     PL_FAIL_IF(report(r, 0) != 0, err, PLEACH_ERR_CANCELLED,
                "stopped; the work done so far is kept in %s", r->path.partial);
@@ -353,7 +350,11 @@ static pleach_status work(run *r, pleach_error *err)
     if (!pl_output_published(&r->path)) {
         PL_TRY(pl_output_check_free(&r->path, r->plan.settings.force, err));
         PL_TRY(check_disk(r, err));
+        r->coder = (pl_coder){.kernels = &r->kernels, .cpu = r->plan.settings.cpu,
+                              .threads = r->plan.settings.threads, .step = report, .user = r};
+        PL_TRY(pl_coder_open(&r->coder, r->plan.items, r->plan.n_items, err));
         PL_TRY(each_module(r, true, err));
+        pl_coder_close(&r->coder);
         PL_TRY(assemble(r, err));
     }
     return PLEACH_OK;
@@ -404,6 +405,7 @@ pleach_status pleach_quantize(const char *source, const char *out,
     pleach_status status = quantize(&r, source, out, settings, summary, err);
     for (size_t i = 0; r.parts && i < r.plan.n_items; i++) pl_safetensors_close(r.parts[i]);
     pl_free(r.parts);
+    pl_coder_close(&r.coder);
     if (r.job.path) pl_job_close(&r.job);
     pl_output_path_close(&r.path);
     pl_plan_close(&r.plan);
