@@ -14,16 +14,22 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_viterbi_c(k);
     pl_kernels_init_rotate_c(k);
     pl_kernels_init_vector_c(k);
+    pl_kernels_init_product_c(k);
+    pl_kernels_init_trellis_c(k);
     pl_kernels_init_attention_c(k);
 #if defined(__x86_64__)
     if (!(cpu & PL_CPU_AVX2)) return;
     pl_kernels_init_viterbi_avx2(k);
     pl_kernels_init_rotate_avx2(k);
     pl_kernels_init_vector_avx2(k);
+    pl_kernels_init_product_avx2(k);
+    pl_kernels_init_trellis_avx2(k);
     pl_kernels_init_attention_avx2(k);
     if (!(cpu & PL_CPU_AVX512)) return;
     pl_kernels_init_viterbi_avx512(k);
     pl_kernels_init_rotate_avx512(k);
     pl_kernels_init_vector_avx512(k);
+    pl_kernels_init_product_avx512(k);
+    pl_kernels_init_trellis_avx512(k);
 #endif
 }

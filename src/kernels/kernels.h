@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "attention.h"
+#include "product.h"
 #include "pleach/model.h" /* pleach_arith */
 
 typedef struct pl_kernels pl_kernels;
@@ -83,6 +84,7 @@ struct pl_kernels {
     pl_silu_mul_fn *silu_mul;
     pl_attend_fn *attend; /* attention.h */
     pl_rope_fn *rope;
+    pl_product_kernels product; /* product.h */
 };
 
 /* Each family's entries, one function per ISA level; called by pl_kernels_init alone. */

@@ -12,6 +12,7 @@
 
 #include "base/compiler.h"
 #include "base/half.h"
+#include "codec/trellis.h"
 
 #define PL_LANES 32
 
@@ -98,6 +99,42 @@ static PL_ALWAYS_INLINE void body_silu_mul(float *dst, const float *gate, const 
     for (size_t i = 0; i < n; i++) dst[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
 }
 
+/* pl_quantize_i16_fn, product.h. Magnitudes are compared as bits, where NaN is the largest. */
+static PL_ALWAYS_INLINE float body_quantize_i16(int16_t *q, const float *x, const float *scale,
+                                                size_t n)
+{
+    float a[128];
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) a[i] = scale ? x[i] * scale[i] : x[i];
+    for (size_t i = 0; i < n; i++) {
+        uint32_t magnitude = pl_f32_bits(a[i]) & 0x7fffffff;
+        most = magnitude > most ? magnitude : most;
+    }
+    float max = pl_f32_from_bits(most);
+    if (!(max >= 0x1p-100f && most < 0x7f800000)) {
+        for (size_t i = 0; i < n; i++) q[i] = 0;
+        return most < 0x7f800000 ? 0.0f : NAN;
+    }
+    float inverse = 32767 / max;
+    for (size_t i = 0; i < n; i++) { /* 1.5 * 2^23 rounds to an integer, in the low bits */
+        float shifted = a[i] * inverse + 12582912.0f;
+        q[i] = (int16_t)(pl_f32_bits(shifted) - 0x4b400000u);
+    }
+    return max / 32767;
+}
+
+static PL_ALWAYS_INLINE void body_decode(float *dst, const int16_t *y, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = (float)y[i] * (1.0f / PL_TRELLIS_DIVISOR) * scale;
+}
+
+static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float scale, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = pl_bf16_to_f32(pl_f32_to_bf16((float)y[i] / PL_TRELLIS_DIVISOR * scale));
+}
+
 /* The entries of one level, around a dot product of that level. */
 #define PL_VECTOR_KERNELS(isa)                                                                     \
     static void axpy_f32_##isa(float *y, float a, const float *x, size_t n)                        \
@@ -122,6 +159,21 @@ static PL_ALWAYS_INLINE void body_silu_mul(float *dst, const float *gate, const 
         k->rms_norm = rms_norm_##isa;                                                              \
         k->softmax = softmax_##isa;                                                                \
         k->silu_mul = silu_mul_##isa;                                                              \
+    }
+
+/* And those of the products that are such bodies. */
+#define PL_NUMBER_KERNELS(isa)                                                                     \
+    static float quantize_i16_##isa(int16_t *q, const float *x, const float *scale, size_t n)      \
+    {                                                                                              \
+        return body_quantize_i16(q, x, scale, n);                                                  \
+    }                                                                                              \
+    static void decode_##isa(float *dst, const int16_t *y, float scale, size_t n)                  \
+    {                                                                                              \
+        body_decode(dst, y, scale, n);                                                             \
+    }                                                                                              \
+    static void expand_##isa(float *dst, const int16_t *y, float scale, size_t n)                  \
+    {                                                                                              \
+        body_expand(dst, y, scale, n);                                                             \
     }
 
 #endif

@@ -7,12 +7,15 @@
 #include "format/checkpoint.h"
 #include "kernels/kernels.h"
 
+enum { PL_LINEAR_GROUP = 8 }; /* most layers in one pl_linear_apply */
+
 typedef struct pl_linear {
     pl_weight w;
     float *bias;         /* [out] or NULL; owned */
     float *input_signs;  /* [in] when w.rotate_in.block; owned */
     float *output_signs; /* [out] when w.rotate_out.block; owned */
     float *output_scale; /* [out] or NULL; owned */
+    float *row_scales;   /* [stored rows] of a trellis weight; owned */
 } pl_linear;
 
 pleach_status pl_linear_open(pl_linear *l, const pl_weight *w, pleach_error *err);

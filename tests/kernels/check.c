@@ -25,6 +25,7 @@ static const struct {
 } families[] = {
     {"rotate", check_rotate},
     {"viterbi", check_viterbi},
+    {"trellis", check_trellis},
 };
 
 static const char *const levels[] = {"c", "avx2", "avx512", "neon", "dotprod"};

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products: types of the kernels that multiply coded or plain weights with activations.
+ * Contracts with pictures: docs/kernels.md, "Trellis products" and "Plain products". */
+#ifndef PL_KERNELS_PRODUCT_H
+#define PL_KERNELS_PRODUCT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct pl_kernels pl_kernels;
+
+enum {
+    PL_PRODUCT_ROWS = 64,  /* most activation rows (M) in one call of a trellis product */
+    PL_GROUP_AXIS0 = 64,   /* stored rows that share one activation step, axis 0 */
+    PL_GROUP_AXIS1 = 128,  /* numbers of a block that share one activation step, axis 1 */
+    PL_SPAN = 128          /* blocks are padded to this many numbers in scratch memory */
+};
+
+/* T rounded up to whole spans. */
+static inline size_t pl_span_round(size_t block)
+{
+    return (block + PL_SPAN - 1) / PL_SPAN * PL_SPAN;
+}
+
+/* Groups of one block, axis 1: the first one ends at the block's last number. */
+static inline size_t pl_block_groups(size_t block)
+{
+    return (block + PL_GROUP_AXIS1 - 1) / PL_GROUP_AXIS1;
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+/* 16-bit activations of one group, n <= 128 numbers a[i] = x[i] * scale[i] (scale NULL: x[i]):
+ *   step = max|a| / 32767,  q[i] = round(a[i] * (32767 / max|a|)), ties to even.
+ * max|a| below 2^-100 gives step 0 and zeros; NaN or infinity gives step NaN and zeros. Returns the
+ * step. Exact. */
+typedef float pl_quantize_i16_fn(int16_t *q, const float *x, const float *scale, size_t n);
+
+/* ---- trellis products ------------------------------------------------------------------------ */
+
+/* One unit of work. y(r, t) is the integer y of number t of stored row r (codec/trellis.h). */
+typedef struct pl_trellis_product {
+    const uint8_t *codes;       /* first block of the first stored row; any alignment */
+    size_t row_bytes;           /* from a stored row to the next */
+    size_t rows;                /* stored rows */
+    size_t block, blocks;       /* T; blocks side by side: axis 1 alone */
+    size_t split;               /* axis 0: stored rows of a partial sum, a multiple of 64 */
+    size_t M;                   /* 1 .. PL_PRODUCT_ROWS */
+    const void *q;              /* axis 0: int16 [M][q_stride]; axis 1: what prepare made */
+    size_t q_stride;
+    const float *steps;         /* [M][step_stride] */
+    size_t step_stride;
+    float *out;                 /* [M][out_stride] */
+    size_t out_stride;
+    void *scratch;              /* pl_trellis_product_scratch bytes, 64-byte aligned */
+} pl_trellis_product;
+
+size_t pl_trellis_product_scratch(size_t block, size_t M);
+
+/* Axis 0: out[m][t] = sum over splits s of
+ *                     sum over groups g of s of  steps[m][g] * f32(sum over rows r of g of
+ *                                                                  q[m][r] * y(r, t)),  t < T.
+ * q holds zeros from `rows` up to the next multiple of 64. All sums in ascending order from 0, each
+ * product and sum rounded; the innermost is an integer and fits in 32 bits.
+ * Axis 1: out[m][r] = sum over blocks b, groups g of b of  steps[m][b, g] * f32(sum over t of g of
+ *                                                                  q[m][b T + t] * y(r, b T + t)),
+ * group g of a block being numbers T - 128 (g + 1) .. T - 128 g - 1, the last one cut off at 0.
+ * Exact: same bits on every ISA and for every M. */
+typedef void pl_trellis_product_fn(const pl_trellis_product *p);
+
+/* Arranges the 16-bit activations of axis 1 as this level's product wants them.
+ *   dst  pl_trellis_prepared_bytes(block, blocks, M) bytes, 64-byte aligned; the product must be
+ *        called with the same M
+ *   q    [M][blocks * block] in the order of the inputs */
+typedef void pl_trellis_prepare_fn(void *dst, const int16_t *q, size_t block, size_t blocks,
+                                   size_t M);
+size_t pl_trellis_prepared_bytes(size_t block, size_t blocks, size_t M);
+
+/* y[t] of one block, t = 0 .. T-1. Exact. */
+typedef void pl_trellis_values_fn(int16_t *y, const uint8_t *block, size_t T);
+
+/* n numbers of one stored row as weights. Decode contract: dst[i] = f32(y[i]) * f32(1 / 147.80...) *
+ * scale. Expand contract: dst[i] = bf16(f32(y[i]) / f32(147.80...) * scale), as f32. Exact. */
+typedef void pl_trellis_weights_fn(float *dst, const int16_t *y, float scale, size_t n);
+
+/* ---- plain products -------------------------------------------------------------------------- */
+
+/* y[m][r] = sum over k of w[r][k] * x[m][k], m < M, r < rows. Bounded: |error| <=
+ * (K / 8 + 8) eps sum|w x|. On one ISA a sum has the same bits for every M and rows. */
+typedef void pl_product_rows_fn(float *y, size_t y_stride, const float *w, size_t w_stride,
+                                size_t rows, const float *x, size_t x_stride, size_t M, size_t K);
+
+/* y[m][c] += sum over k of w[k][c] * x[m][k], c < cols, k ascending. Bounded: |error| <=
+ * (K + 1) eps sum|w x|. On one ISA a sum has the same bits for every M, and for any cut of K. */
+typedef void pl_product_columns_fn(float *y, size_t y_stride, const float *w, size_t w_stride,
+                                   size_t cols, const float *x, size_t x_stride, size_t M,
+                                   size_t K);
+
+/* ---- rows of plain codings ------------------------------------------------------------------- */
+
+/* dst[0..n) = what pl_dequantize_row gives for this type; n a multiple of the type's block, or of 8
+ * for bf16 and f16. Exact. NULL where a level has none: format/dtype.c serves then. */
+typedef void pl_dequantize_fn(float *dst, const void *src, size_t n);
+
+/* One row of affine groups with bf16 scales and biases (bits as read from the file, any alignment):
+ * dst[i] = bf16(bf16(q[i] * scale) + bias), n a multiple of group, group a multiple of 32. Exact.
+ * NULL where a level has none: pl_weight_rows_f32 serves then. */
+typedef void pl_affine_row_fn(float *dst, const void *src, const void *scales, const void *biases,
+                              size_t n, size_t group);
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+typedef struct pl_product_kernels {
+    pl_quantize_i16_fn *quantize_i16;
+    /* [k - 2][L == 16] */
+    pl_trellis_product_fn *axis0[3][2], *axis1[3][2];
+    pl_trellis_values_fn *values[3][2];
+    pl_trellis_weights_fn *decode, *expand;
+    pl_trellis_prepare_fn *prepare;
+    pl_product_rows_fn *rows;
+    pl_product_columns_fn *columns;
+    pl_dequantize_fn *bf16, *f16, *q8_0, *q4_0, *q4_1;
+    pl_affine_row_fn *affine8, *affine4;
+} pl_product_kernels;
+
+void pl_kernels_init_product_c(pl_kernels *k);
+void pl_kernels_init_product_avx2(pl_kernels *k);
+void pl_kernels_init_product_avx512(pl_kernels *k);
+void pl_kernels_init_trellis_c(pl_kernels *k);
+void pl_kernels_init_trellis_avx2(pl_kernels *k);
+void pl_kernels_init_trellis_avx512(pl_kernels *k);
+
+#endif

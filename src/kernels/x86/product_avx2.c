@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plain products for AVX2, and rows of plain codings as f32. */
+#include <immintrin.h>
+
+#include "kernels/kernels.h"
+#include "kernels/vector.h"
+
+typedef __m256 fvec;
+enum { LANES = 8, TILE_X = 3 };
+
+static PL_ALWAYS_INLINE fvec f_zero(void) { return _mm256_setzero_ps(); }
+static PL_ALWAYS_INLINE fvec f_splat(float x) { return _mm256_set1_ps(x); }
+static PL_ALWAYS_INLINE fvec f_load(const float *p) { return _mm256_loadu_ps(p); }
+static PL_ALWAYS_INLINE void f_store(float *p, fvec v) { _mm256_storeu_ps(p, v); }
+static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c) { return _mm256_fmadd_ps(a, b, c); }
+
+/* p[0..n), n < LANES, zeros after. */
+static PL_ALWAYS_INLINE fvec f_load_first(const float *p, size_t n)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane));
+}
+
+static PL_ALWAYS_INLINE float f_sum(fvec v)
+{
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+#include "product_body.h"
+
+PL_NUMBER_KERNELS(avx2)
+
+/* ---- rows of plain codings ------------------------------------------------------------------- */
+
+static PL_ALWAYS_INLINE __m256 floats_of_bytes(__m128i bytes) /* the low eight, unsigned */
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+}
+
+static PL_ALWAYS_INLINE float half_at(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+}
+
+static void bf16_avx2(float *dst, const void *src, size_t n)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        __m128i h = _mm_loadu_si128((const void *)((const uint8_t *)src + 2 * i));
+        __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
+        _mm256_storeu_ps(dst + i, _mm256_castsi256_ps(bits));
+    }
+}
+
+static void f16_avx2(float *dst, const void *src, size_t n)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        __m128i h = _mm_loadu_si128((const void *)((const uint8_t *)src + 2 * i));
+        _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(h));
+    }
+}
+
+/* Blocks of 32 as in GGUF: fp16 d, [fp16 m,] codes; 4-bit codes 0..15 in low nibbles, 16..31 high. */
+
+static void q8_0_avx2(float *dst, const void *src, size_t n)
+{
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n; i += 32, p += 34) {
+        __m256 d = _mm256_set1_ps(half_at(p));
+        for (size_t j = 0; j < 32; j += 8) {
+            __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 2 + j)));
+            _mm256_storeu_ps(dst + i + j, _mm256_mul_ps(_mm256_cvtepi32_ps(q), d));
+        }
+    }
+}
+
+static PL_ALWAYS_INLINE void nibbles(__m128i half[4], const uint8_t *p)
+{
+    __m128i both = _mm_loadu_si128((const void *)p), mask = _mm_set1_epi8(15);
+    half[0] = _mm_and_si128(both, mask);
+    half[2] = _mm_and_si128(_mm_srli_epi16(both, 4), mask);
+    half[1] = _mm_srli_si128(half[0], 8);
+    half[3] = _mm_srli_si128(half[2], 8);
+}
+
+static void q4_0_avx2(float *dst, const void *src, size_t n)
+{
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n; i += 32, p += 18) {
+        __m256 d = _mm256_set1_ps(half_at(p)), eight = _mm256_set1_ps(8);
+        __m128i q[4];
+        nibbles(q, p + 2);
+        for (size_t j = 0; j < 4; j++)
+            _mm256_storeu_ps(dst + i + 8 * j,
+                             _mm256_mul_ps(_mm256_sub_ps(floats_of_bytes(q[j]), eight), d));
+    }
+}
+
+static void q4_1_avx2(float *dst, const void *src, size_t n)
+{
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n; i += 32, p += 20) {
+        __m256 d = _mm256_set1_ps(half_at(p)), min = _mm256_set1_ps(half_at(p + 2));
+        __m128i q[4];
+        nibbles(q, p + 4);
+        for (size_t j = 0; j < 4; j++)
+            _mm256_storeu_ps(dst + i + 8 * j,
+                             _mm256_add_ps(_mm256_mul_ps(floats_of_bytes(q[j]), d), min));
+    }
+}
+
+/* To bf16 and back, as pl_f32_to_bf16. */
+static PL_ALWAYS_INLINE __m256 round_bf16(__m256 v)
+{
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000);
+    __m256i bits = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i quiet = _mm256_or_si256(_mm256_and_si256(bits, high), _mm256_set1_epi32(0x400000));
+    return _mm256_blendv_ps(_mm256_castsi256_ps(_mm256_and_si256(up, high)),
+                            _mm256_castsi256_ps(quiet), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+
+static PL_ALWAYS_INLINE __m256 splat_bf16(const void *values, size_t i)
+{
+    uint16_t h;
+    memcpy(&h, (const uint8_t *)values + 2 * i, sizeof h);
+    return _mm256_set1_ps(pl_bf16_to_f32(h));
+}
+
+static PL_ALWAYS_INLINE void affine_row(float *dst, const uint8_t *src, const void *scales,
+                                        const void *biases, size_t n, size_t group, int bits)
+{
+    for (size_t i = 0; i < n; i += group) {
+        __m256 scale = splat_bf16(scales, i / group), bias = splat_bf16(biases, i / group);
+        for (size_t j = i; j < i + group; j += 8) {
+            __m256 q;
+            if (bits == 8) {
+                q = floats_of_bytes(_mm_loadl_epi64((const void *)(src + j)));
+            } else {
+                int32_t eight;
+                memcpy(&eight, src + j / 2, sizeof eight);
+                __m256i each = _mm256_srlv_epi32(_mm256_set1_epi32(eight),
+                                                 _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+                q = _mm256_cvtepi32_ps(_mm256_and_si256(each, _mm256_set1_epi32(15)));
+            }
+            __m256 v = round_bf16(_mm256_mul_ps(q, scale));
+            _mm256_storeu_ps(dst + j, round_bf16(_mm256_add_ps(v, bias)));
+        }
+    }
+}
+
+static void affine8_avx2(float *dst, const void *src, const void *scales, const void *biases,
+                         size_t n, size_t group)
+{
+    affine_row(dst, src, scales, biases, n, group, 8);
+}
+
+static void affine4_avx2(float *dst, const void *src, const void *scales, const void *biases,
+                         size_t n, size_t group)
+{
+    affine_row(dst, src, scales, biases, n, group, 4);
+}
+
+void pl_kernels_init_product_avx2(pl_kernels *k)
+{
+    k->product.quantize_i16 = quantize_i16_avx2;
+    k->product.decode = decode_avx2;
+    k->product.expand = expand_avx2;
+    k->product.rows = rows_x86;
+    k->product.columns = columns_x86;
+    k->product.bf16 = bf16_avx2;
+    k->product.f16 = f16_avx2;
+    k->product.q8_0 = q8_0_avx2;
+    k->product.q4_0 = q4_0_avx2;
+    k->product.q4_1 = q4_1_avx2;
+    k->product.affine8 = affine8_avx2;
+    k->product.affine4 = affine4_avx2;
+}

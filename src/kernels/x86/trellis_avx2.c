@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trellis products for AVX2: what is particular to 8 lanes without VNNI. The four bytes of a number
+ * become two 16-bit sums (vpmaddubsw with ones), which vpmaddwd multiplies with the activation in
+ * both halves and adds. */
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "transpose.h"
+
+typedef __m256i vec;
+enum {
+    LANES = 8,
+    STRIP_ROWS = 4, /* activation rows in one pass over a strip: 8 sums, 2 weights, 2 more */
+    PAIR_WORDS = 2  /* 32-bit words for the activations of two numbers: (a, a), (b, b) */
+};
+
+static PL_ALWAYS_INLINE vec splat(int32_t x) { return _mm256_set1_epi32(x); }
+
+static PL_ALWAYS_INLINE vec add_vec(vec a, vec b) { return _mm256_add_epi32(a, b); }
+
+static PL_ALWAYS_INLINE vec splat_pair(const int16_t *q)
+{
+    int32_t pair;
+    memcpy(&pair, q, sizeof pair);
+    return _mm256_set1_epi32(pair);
+}
+
+static PL_ALWAYS_INLINE vec add_pairs(vec sum, vec weights, vec pair)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(weights, pair));
+}
+
+static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
+{
+    __m256 f = _mm256_mul_ps(_mm256_set1_ps(step), _mm256_cvtepi32_ps(integer));
+    _mm256_storeu_ps(sums, _mm256_add_ps(_mm256_loadu_ps(sums), f));
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* k = 4: windows are read from memory. k = 2, 3: lane l of g0 is the 32 bits from byte k l on, of g1
+ * (k = 3) from byte 3 l + 1 on. */
+typedef struct windows {
+    const uint8_t *code;
+    vec g0, g1;
+} windows;
+
+static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k)
+{
+    windows w = {code, _mm256_setzero_si256(), _mm256_setzero_si256()};
+    if (k == 4) return w;
+    __m128i low = _mm_loadu_si128((const void *)code);
+    __m128i high = _mm_loadu_si128((const void *)(code + 4 * k));
+    vec both = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+    if (k == 3) {
+        const vec first = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 0, 1,
+                                           2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12);
+        w.g0 = _mm256_shuffle_epi8(both, first);
+        w.g1 = _mm256_shuffle_epi8(both, _mm256_add_epi8(first, _mm256_set1_epi8(1)));
+    } else {
+        const vec first = _mm256_setr_epi8(0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9, 0, 1, 2,
+                                           3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9);
+        w.g0 = _mm256_shuffle_epi8(both, first);
+    }
+    return w;
+}
+
+static PL_ALWAYS_INLINE vec load_window(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const void *)p);
+}
+
+/* The state at bit k i of each lane, not yet cut to L bits unless `exact` says so. */
+static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
+{
+    const vec mask = _mm256_set1_epi32((1 << L) - 1);
+    int bit = k * i;
+    if (k != 4 && bit + L > 32)
+        return _mm256_and_si256(_mm256_srli_epi32(w.g1, bit - 8), mask);
+    if (k != 4)
+        return _mm256_and_si256(bit ? _mm256_srli_epi32(w.g0, bit) : w.g0, mask);
+    if (bit % 8 == 0) return _mm256_and_si256(load_window(w.code + bit / 8), mask);
+    if (L == 12) return _mm256_srli_epi32(load_window(w.code + (bit - 20) / 8), 20);
+    return _mm256_and_si256(_mm256_srli_epi32(load_window(w.code + bit / 8), 4), mask);
+}
+
+/* The congruence of step i: its four bytes sum to y + 510. */
+static PL_ALWAYS_INLINE vec number(windows w, int k, int L, int i)
+{
+    return _mm256_add_epi32(
+        _mm256_mullo_epi32(state(w, k, L, i), _mm256_set1_epi32(34038481)),
+        _mm256_set1_epi32(76625530));
+}
+
+/* y + 510 of a in the low and of b in the high 16 bits. */
+static PL_ALWAYS_INLINE vec join(vec a, vec b)
+{
+    const vec bytes = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
+    vec low = _mm256_madd_epi16(_mm256_maddubs_epi16(a, bytes), words);
+    vec high = _mm256_madd_epi16(_mm256_maddubs_epi16(b, bytes), words);
+    return _mm256_or_si256(low, _mm256_slli_epi32(high, 16));
+}
+
+/* ---- one activation row ---------------------------------------------------------------------- */
+
+static PL_ALWAYS_INLINE vec add_number(vec sum, vec x, vec q)
+{
+    return add_pairs(sum, _mm256_maddubs_epi16(x, _mm256_set1_epi8(1)), q);
+}
+
+static PL_ALWAYS_INLINE int32_t doubled(int16_t q) { return (int32_t)((uint16_t)q * 0x10001u); }
+
+static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
+{
+    for (size_t i = 0; i < 2 * pairs; i++) words[i] = doubled(q[i]);
+}
+
+static PL_ALWAYS_INLINE void add_row_pair(vec sum[8], const uint8_t *a, const uint8_t *b,
+                                          const int32_t *words, int k, int L)
+{
+    windows wa = open_windows(a, k);
+    for (int i = 0; i < 8; i++) sum[i] = add_number(sum[i], number(wa, k, L, i), splat(words[0]));
+    windows wb = open_windows(b, k);
+    for (int i = 0; i < 8; i++) sum[i] = add_number(sum[i], number(wb, k, L, i), splat(words[1]));
+}
+
+/* Activations of one span, [i/2][l][i%2] to doubled words [i][l]. */
+static void spread_steps(int32_t *words, const int16_t *steps)
+{
+    for (int i = 0; i < 8; i++)
+        for (int l = 0; l < LANES; l++)
+            words[i * LANES + l] = doubled(steps[(i / 2 * LANES + l) * 2 + i % 2]);
+}
+
+static PL_ALWAYS_INLINE vec dot_row(const uint8_t *code, const int32_t *words, size_t spans, int k,
+                                    int L)
+{
+    vec sum[2] = {splat(0), splat(0)};
+    for (size_t s = 0; s < spans; s++, code += LANES * k, words += 8 * LANES) {
+        windows w = open_windows(code, k);
+        for (int i = 0; i < 8; i++)
+            sum[i % 2] = add_number(sum[i % 2], number(w, k, L, i),
+                                    _mm256_loadu_si256((const void *)(words + i * LANES)));
+    }
+    return add_vec(sum[0], sum[1]);
+}
+
+static PL_ALWAYS_INLINE vec fold(vec a, vec b)
+{
+    return add_vec(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+
+static PL_ALWAYS_INLINE vec fold_wide(vec a, vec b)
+{
+    return add_vec(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+/* Lane r: the sum of the lanes of v[r]. */
+static PL_ALWAYS_INLINE vec sum_lanes(const vec v[LANES])
+{
+    vec low = fold_wide(fold(v[0], v[1]), fold(v[2], v[3]));
+    vec high = fold_wide(fold(v[4], v[5]), fold(v[6], v[7]));
+    return add_vec(_mm256_permute2x128_si256(low, high, 0x20),
+                   _mm256_permute2x128_si256(low, high, 0x31));
+}
+
+static PL_ALWAYS_INLINE void transpose(vec v[LANES])
+{
+    __m256 f[LANES];
+    for (int i = 0; i < LANES; i++) f[i] = _mm256_castsi256_ps(v[i]);
+    transpose_8x8(f);
+    for (int i = 0; i < LANES; i++) v[i] = _mm256_castps_si256(f[i]);
+}
+
+#include "trellis_body.h"
+
+/* ---- plain numbers --------------------------------------------------------------------------- */
+
+/* Steps 7 to 0 of a lane are eight neighbouring numbers: joined in pairs, then turned. */
+static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, int k, int L)
+{
+    uint8_t slot[MARGIN + PL_SPAN * 4 + 1024];
+    stage(slot, block, T * (size_t)k / 8);
+    const vec surplus_510 = _mm256_set1_epi16(510);
+    for (size_t s = 0; s * SPAN < T; s++) {
+        windows w = open_windows(slot + MARGIN + s * LANES * (size_t)k, k);
+        vec v[4], a[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = _mm256_sub_epi16(join(number(w, k, L, 7 - 2 * j), number(w, k, L, 6 - 2 * j)),
+                                    surplus_510);
+        for (int j = 0; j < 2; j++) {
+            a[2 * j] = _mm256_unpacklo_epi32(v[2 * j], v[2 * j + 1]);
+            a[2 * j + 1] = _mm256_unpackhi_epi32(v[2 * j], v[2 * j + 1]);
+        }
+        for (int j = 0; j < 2; j++) { /* lanes 2 j, 2 j + 1 below, 2 j + 4, 2 j + 5 above */
+            v[2 * j] = _mm256_unpacklo_epi64(a[j], a[2 + j]);
+            v[2 * j + 1] = _mm256_unpackhi_epi64(a[j], a[2 + j]);
+        }
+        for (size_t l = 0; l < LANES && s * SPAN + 8 * l < T; l++) {
+            __m128i eight = l < 4 ? _mm256_castsi256_si128(v[l])
+                                  : _mm256_extracti128_si256(v[l - 4], 1);
+            _mm_storeu_si128((__m128i *)(void *)(y + T - 8 - s * SPAN - 8 * l), eight);
+        }
+    }
+}
+
+#define VALUES(k, L)                                                                               \
+    static void values_k##k##_l##L##_avx2(int16_t *y, const uint8_t *block, size_t T)              \
+    {                                                                                              \
+        values(y, block, T, k, L);                                                                 \
+    }
+
+TRELLIS_KERNELS(avx2, 2, 12)
+TRELLIS_KERNELS(avx2, 3, 12)
+TRELLIS_KERNELS(avx2, 4, 12)
+TRELLIS_KERNELS(avx2, 2, 16)
+TRELLIS_KERNELS(avx2, 3, 16)
+TRELLIS_KERNELS(avx2, 4, 16)
+VALUES(2, 12)
+VALUES(3, 12)
+VALUES(4, 12)
+VALUES(2, 16)
+VALUES(3, 16)
+VALUES(4, 16)
+
+void pl_kernels_init_trellis_avx2(pl_kernels *table)
+{
+    table->product.prepare = prepare;
+#define SET(k, L)                                                                                  \
+    SET_TRELLIS_KERNELS(table, avx2, k, L);                                                        \
+    table->product.values[k - 2][L == 16] = values_k##k##_l##L##_avx2
+    SET(2, 12);
+    SET(3, 12);
+    SET(4, 12);
+    SET(2, 16);
+    SET(3, 16);
+    SET(4, 16);
+#undef SET
+}

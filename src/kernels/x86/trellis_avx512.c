@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trellis products for AVX-512 with VNNI and VBMI: what is particular to 16 lanes. vpdpbusd with
+ * ones sums the four bytes of a number, on top of another's sum moved up 16 bits; vpdpwssd multiplies
+ * the pair. */
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+typedef __m512i vec;
+enum {
+    LANES = 16,
+    STRIP_ROWS = 8, /* activation rows in one pass over a strip */
+    PAIR_WORDS = 1  /* 32-bit words for the activations of two numbers: (a, b) */
+};
+
+static PL_ALWAYS_INLINE vec splat(int32_t x) { return _mm512_set1_epi32(x); }
+
+static PL_ALWAYS_INLINE vec add_vec(vec a, vec b) { return _mm512_add_epi32(a, b); }
+
+static PL_ALWAYS_INLINE vec splat_pair(const int16_t *q)
+{
+    int32_t pair;
+    memcpy(&pair, q, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+
+static PL_ALWAYS_INLINE vec add_pairs(vec sum, vec weights, vec pair)
+{
+    return _mm512_dpwssd_epi32(sum, weights, pair);
+}
+
+static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
+{
+    __m512 f = _mm512_mul_ps(_mm512_set1_ps(step), _mm512_cvtepi32_ps(integer));
+    _mm512_storeu_ps(sums, _mm512_add_ps(_mm512_loadu_ps(sums), f));
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* k = 4: windows are read from memory. k = 2, 3: lane l of g0 is the 32 bits from byte k l on, of g1
+ * (k = 3) from byte 3 l + 1 on. */
+typedef struct windows {
+    const uint8_t *code;
+    vec g0, g1;
+} windows;
+
+static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k)
+{
+    windows w = {code, _mm512_setzero_si512(), _mm512_setzero_si512()};
+    if (k == 4) return w;
+    const vec lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const vec first = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(k * 0x01010101)),
+                                       _mm512_set1_epi32(0x03020100));
+    vec all = _mm512_loadu_si512(code);
+    w.g0 = _mm512_permutexvar_epi8(first, all);
+    if (k == 3)
+        w.g1 = _mm512_permutexvar_epi8(_mm512_add_epi8(first, _mm512_set1_epi8(1)), all);
+    return w;
+}
+
+/* The state at bit k i of each lane. */
+static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
+{
+    const vec mask = _mm512_set1_epi32((1 << L) - 1);
+    int bit = k * i;
+    if (k != 4 && bit + L > 32)
+        return _mm512_and_si512(_mm512_srli_epi32(w.g1, (unsigned)bit - 8), mask);
+    if (k != 4)
+        return _mm512_and_si512(bit ? _mm512_srli_epi32(w.g0, (unsigned)bit) : w.g0, mask);
+    if (bit % 8 == 0) return _mm512_and_si512(_mm512_loadu_si512(w.code + bit / 8), mask);
+    if (L == 12) return _mm512_srli_epi32(_mm512_loadu_si512(w.code + (bit - 20) / 8), 20);
+    return _mm512_and_si512(_mm512_srli_epi32(_mm512_loadu_si512(w.code + bit / 8), 4), mask);
+}
+
+/* The congruence of step i: its four bytes sum to y + 510. */
+static PL_ALWAYS_INLINE vec number(windows w, int k, int L, int i)
+{
+    return _mm512_add_epi32(_mm512_mullo_epi32(state(w, k, L, i), _mm512_set1_epi32(34038481)),
+                            _mm512_set1_epi32(76625530));
+}
+
+/* y + 510 of a in the low and of b in the high 16 bits. */
+static PL_ALWAYS_INLINE vec join(vec a, vec b)
+{
+    const vec bytes = _mm512_set1_epi8(1);
+    vec high = _mm512_slli_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), b, bytes), 16);
+    return _mm512_dpbusd_epi32(high, a, bytes);
+}
+
+/* ---- one activation row ---------------------------------------------------------------------- */
+
+static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
+{
+    memcpy(words, q, pairs * sizeof *words);
+}
+
+static PL_ALWAYS_INLINE void add_row_pair(vec sum[8], const uint8_t *a, const uint8_t *b,
+                                          const int32_t *words, int k, int L)
+{
+    windows wa = open_windows(a, k), wb = open_windows(b, k);
+    vec pair = splat(words[0]);
+    for (int i = 0; i < 8; i++)
+        sum[i] = add_pairs(sum[i], join(number(wa, k, L, i), number(wb, k, L, i)), pair);
+}
+
+/* Activations of one span, [i/2][l][i%2]: pairs already. */
+static void spread_steps(int32_t *words, const int16_t *steps)
+{
+    memcpy(words, steps, 4 * LANES * sizeof *words);
+}
+
+static PL_ALWAYS_INLINE vec dot_row(const uint8_t *code, const int32_t *words, size_t spans, int k,
+                                    int L)
+{
+    vec sum[2] = {splat(0), splat(0)};
+    for (size_t s = 0; s < spans; s++, code += LANES * k, words += 4 * LANES) {
+        windows w = open_windows(code, k);
+        for (int j = 0; j < 4; j++)
+            sum[j % 2] = add_pairs(sum[j % 2], join(number(w, k, L, 2 * j), number(w, k, L, 2 * j + 1)),
+                                   _mm512_loadu_si512(words + j * LANES));
+    }
+    return add_vec(sum[0], sum[1]);
+}
+
+static PL_ALWAYS_INLINE vec fold(vec a, vec b)
+{
+    return add_vec(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+static PL_ALWAYS_INLINE vec fold_wide(vec a, vec b)
+{
+    return add_vec(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+/* Adds neighbouring 128-bit parts: of a to the lower, of b to the upper half. */
+static PL_ALWAYS_INLINE vec fold_parts(vec a, vec b)
+{
+    return add_vec(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* Lane r: the sum of the lanes of v[r]. */
+static PL_ALWAYS_INLINE vec sum_lanes(const vec v[LANES])
+{
+    vec four[4];
+    for (int i = 0; i < 4; i++)
+        four[i] = fold_wide(fold(v[4 * i], v[4 * i + 1]), fold(v[4 * i + 2], v[4 * i + 3]));
+    return fold_parts(fold_parts(four[0], four[1]), fold_parts(four[2], four[3]));
+}
+
+static PL_ALWAYS_INLINE void transpose(vec v[LANES])
+{
+    vec a[LANES], b[LANES];
+    for (int i = 0; i < LANES / 2; i++) {
+        a[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+        a[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+    }
+    for (int i = 0; i < LANES / 4; i++) {
+        b[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+        b[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+        b[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+    }
+    for (int j = 0; j < 4; j++) { /* b[4 i + j], part c: rows 4 i .. 4 i + 3 of column 4 c + j */
+        vec even0 = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88);
+        vec even1 = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
+        vec odd0 = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd);
+        vec odd1 = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd);
+        v[j] = _mm512_shuffle_i32x4(even0, even1, 0x88);
+        v[4 + j] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
+        v[8 + j] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
+        v[12 + j] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
+    }
+}
+
+#include "trellis_body.h"
+
+TRELLIS_KERNELS(avx512, 2, 12)
+TRELLIS_KERNELS(avx512, 3, 12)
+TRELLIS_KERNELS(avx512, 4, 12)
+TRELLIS_KERNELS(avx512, 2, 16)
+TRELLIS_KERNELS(avx512, 3, 16)
+TRELLIS_KERNELS(avx512, 4, 16)
+
+void pl_kernels_init_trellis_avx512(pl_kernels *table)
+{
+    table->product.prepare = prepare;
+    SET_TRELLIS_KERNELS(table, avx512, 2, 12);
+    SET_TRELLIS_KERNELS(table, avx512, 3, 12);
+    SET_TRELLIS_KERNELS(table, avx512, 4, 12);
+    SET_TRELLIS_KERNELS(table, avx512, 2, 16);
+    SET_TRELLIS_KERNELS(table, avx512, 3, 16);
+    SET_TRELLIS_KERNELS(table, avx512, 4, 16);
+}

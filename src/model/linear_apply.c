@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Applying a group of linear layers to one input: activations are rotated and rounded once per need,
+ * the units of all layers are shared out among the threads in one go, results are finished. With few
+ * activation rows the first and last step are too short to be worth waking threads for. */
+#include <assert.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "linear_task.h"
+
+enum { PARALLEL_ROWS = 8 }; /* fewer activation rows are prepared by the caller's thread alone */
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+/* Hands out pieces of a buffer, or with base NULL only adds up what is needed. */
+typedef struct cursor {
+    uint8_t *base;
+    size_t used;
+} cursor;
+
+static void *take(cursor *at, size_t bytes)
+{
+    void *p = at->base ? at->base + at->used : NULL;
+    at->used += (bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
+    return p;
+}
+
+static bool same_rotation(const pl_rotation *a, const pl_rotation *b)
+{
+    return a->block == b->block && a->seed == b->seed;
+}
+
+/* The input of task i: the caller's, an earlier task's rotated one, or its own. */
+static void plan_input(pl_linear_task *tasks, size_t i, const float *x, cursor *at)
+{
+    pl_linear_task *t = &tasks[i];
+    const pl_weight *w = &t->l->w;
+    t->x = x;
+    if (!w->rotate_in.block) return;
+    for (size_t j = 0; j < i; j++)
+        if (same_rotation(&tasks[j].l->w.rotate_in, &w->rotate_in)) {
+            t->x = tasks[j].x;
+            return;
+        }
+    t->x = t->rotated = take(at, t->M * w->in * sizeof *x);
+}
+
+static void plan_task(const pl_compute *c, pl_linear_task *t, cursor *at)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    pl_linear_task_shape(c, t);
+    if (pl_linear_task_is_integer(c, t->l)) {
+        t->q = take(at, t->M * t->q_stride * sizeof *t->q);
+        t->steps = take(at, t->M * t->groups * sizeof *t->steps);
+        if (g->axis)
+            t->prepared = take(at, (t->M + PL_PRODUCT_ROWS - 1) / PL_PRODUCT_ROWS *
+                                       t->prepared_stride);
+    }
+    if (t->splits && t->M <= PL_NARROW)
+        t->partials = take(at, t->splits * t->M * g->cols * sizeof *t->partials);
+}
+
+typedef struct plan {
+    pl_linear_task tasks[PL_LINEAR_GROUP];
+    size_t n, M, units, own_bytes; /* own: scratch of each thread */
+    uint8_t *own;
+} plan;
+
+/* Returns the bytes of scratch it takes. */
+static size_t make_plan(const pl_compute *c, const pl_linear *const *layers, size_t n,
+                        const float *x, size_t M, float *const *y, void *scratch, plan *p)
+{
+    cursor at = {.base = scratch};
+    assert(n <= PL_LINEAR_GROUP);
+    *p = (plan){.n = n, .M = M};
+    for (size_t i = 0; i < n; i++) {
+        p->tasks[i] = (pl_linear_task){.l = layers[i], .M = M, .y = y ? y[i] : NULL};
+        plan_input(p->tasks, i, x, &at);
+        plan_task(c, &p->tasks[i], &at);
+        p->units += p->tasks[i].units;
+        p->own_bytes = PL_MAX(p->own_bytes, pl_linear_task_scratch(c, &p->tasks[i]));
+    }
+    p->own_bytes = (p->own_bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
+    p->own = take(&at, p->own_bytes * (size_t)c->threads);
+    return at.used;
+}
+
+size_t pl_linear_scratch(const pl_compute *c, const pl_linear *const *layers, size_t n, size_t M)
+{
+    plan p;
+    size_t all = make_plan(c, layers, n, NULL, M, NULL, NULL, &p);
+    /* Partial sums exist for few rows alone, so a smaller M can need more. */
+    size_t narrow = make_plan(c, layers, n, NULL, PL_MIN(M, PL_NARROW), NULL, NULL, &p);
+    return PL_MAX(all, narrow);
+}
+
+/* ---- the steps ------------------------------------------------------------------------------- */
+
+static void prepare_row(const pl_compute *c, const plan *p, size_t m, const float *x)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const pl_linear_task *t = &p->tasks[i];
+        const pl_weight *w = &t->l->w;
+        if (t->rotated) {
+            float *to = t->rotated + m * w->in;
+            memcpy(to, x + m * w->in, w->in * sizeof *x);
+            c->kernels.rotate(to, t->l->input_signs, w->in, w->rotate_in.block);
+        }
+        if (t->q) pl_linear_task_quantize(c, t, m);
+    }
+}
+
+static void finish_row(const pl_compute *c, const plan *p, size_t m)
+{
+    for (size_t i = 0; i < p->n; i++) pl_linear_task_finish(c, &p->tasks[i], m);
+}
+
+static void run_unit(const pl_compute *c, const plan *p, size_t unit, void *own)
+{
+    const pl_linear_task *t = p->tasks;
+    for (; unit >= t->units; t++) unit -= t->units;
+    pl_linear_task_run(c, t, unit, own);
+}
+
+/* Axis 1 wants its activations rearranged, 64 rows at a time. */
+static void prepare_tile(const pl_compute *c, const plan *p, size_t tile)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->tasks[i].prepared) pl_linear_task_prepare(c, &p->tasks[i], tile);
+}
+
+void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t n, const float *x,
+                     size_t M, float *const *y, void *scratch)
+{
+    plan p;
+    make_plan(c, layers, n, x, M, y, scratch, &p);
+    size_t tiles = (M + PL_PRODUCT_ROWS - 1) / PL_PRODUCT_ROWS;
+    bool wide = c->threads > 1 && M >= PARALLEL_ROWS;
+#pragma omp parallel for num_threads(c->threads) if (wide)
+    for (size_t m = 0; m < M; m++) prepare_row(c, &p, m, x);
+#pragma omp parallel for num_threads(c->threads) if (wide && tiles > 1)
+    for (size_t i = 0; i < tiles; i++) prepare_tile(c, &p, i);
+#pragma omp parallel num_threads(c->threads) if (c->threads > 1 && p.units > 1)
+    {
+        uint8_t *own = p.own + (size_t)omp_get_thread_num() * p.own_bytes;
+#pragma omp for schedule(dynamic, 1)
+        for (size_t u = 0; u < p.units; u++) run_unit(c, &p, u, own);
+    }
+#pragma omp parallel for num_threads(c->threads) if (wide)
+    for (size_t m = 0; m < M; m++) finish_row(c, &p, m);
+}

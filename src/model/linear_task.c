@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Units of a layer's product, for each coding and arithmetic. */
+#include "linear_task.h"
+
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "codec/trellis.h"
+
+enum {
+    DECODED_ROWS = 8,                   /* plain weight rows decoded at a time */
+    DECODED_RUN = 64,                   /* stored rows of axis 0 decoded at a time */
+    INPUT_BYTES = 192 * 1024            /* of activations that one pass over decoded rows uses: L2 */
+};
+
+static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+
+static size_t row_tiles(const pl_linear_task *t) { return ceil_div(t->M, PL_PRODUCT_ROWS); }
+
+static bool is_axis0(const pl_linear *l)
+{
+    return l->w.coding == PL_CODING_TRELLIS && l->w.trellis.axis == 0;
+}
+
+bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l)
+{
+    return l->w.coding == PL_CODING_TRELLIS && c->arith == PLEACH_ARITH_INT16;
+}
+
+/* Plain rows are many for an output head and cheap each. */
+static size_t unit_rows(const pl_linear_task *t)
+{
+    return t->l->w.out >= 8192 ? 4 * PL_UNIT_ROWS : PL_UNIT_ROWS;
+}
+
+void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    bool integer = pl_linear_task_is_integer(c, t->l);
+    if (is_axis0(t->l)) {
+        size_t blocks = g->cols / g->block, rows = ceil_div(g->rows, PL_MAX_SPLITS);
+        t->split_rows = PL_MAX(ceil_div(rows, PL_GROUP_AXIS0) * PL_GROUP_AXIS0, PL_SPLIT_ROWS);
+        t->splits = ceil_div(g->rows, t->split_rows);
+        t->units = blocks * (t->M <= PL_NARROW ? t->splits : row_tiles(t));
+        t->groups = ceil_div(g->rows, PL_GROUP_AXIS0);
+        t->q_stride = t->groups * PL_GROUP_AXIS0;
+    } else if (integer) {
+        t->units = ceil_div(t->l->w.out, PL_UNIT_ROWS) * row_tiles(t);
+        t->groups = g->cols / g->block * pl_block_groups(g->block);
+        t->q_stride = g->cols;
+        t->prepared_stride = ceil_div(pl_trellis_prepared_bytes(g->block, g->cols / g->block,
+                                                                PL_MIN(t->M, PL_PRODUCT_ROWS)),
+                                      PL_ALIGNMENT) * PL_ALIGNMENT;
+    } else {
+        t->units = ceil_div(t->l->w.out, unit_rows(t));
+    }
+}
+
+size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
+{
+    const pl_weight *w = &t->l->w;
+    size_t T = w->trellis.block, M = PL_MIN(t->M, PL_PRODUCT_ROWS);
+    if (pl_linear_task_is_integer(c, t->l))
+        return pl_trellis_product_scratch(T, M) + M * T * sizeof(float);
+    if (is_axis0(t->l))
+        return (DECODED_RUN + 2 * M) * T * sizeof(float);
+    return DECODED_ROWS * (w->coding == PL_CODING_TRELLIS ? w->trellis.cols : w->in) *
+           sizeof(float);
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_t m)
+{
+    const pl_weight *w = &t->l->w;
+    const float *x = t->x + m * w->in;
+    int16_t *q = t->q + m * t->q_stride;
+    float *steps = t->steps + m * t->groups;
+    if (w->trellis.axis == 0) {
+        for (size_t r = 0, g = 0; r < w->in; r += PL_GROUP_AXIS0, g++)
+            steps[g] = c->kernels.product.quantize_i16(q + r, x + r, t->l->row_scales + r,
+                                                       PL_MIN(w->in - r, PL_GROUP_AXIS0));
+        memset(q + w->in, 0, (t->q_stride - w->in) * sizeof *q);
+        return;
+    }
+    size_t T = w->trellis.block, groups = pl_block_groups(T);
+    for (size_t first = 0; first < w->trellis.cols; first += T)
+        for (size_t g = 0; g < groups; g++) {
+            size_t end = T - g * PL_GROUP_AXIS1;
+            size_t begin = end > PL_GROUP_AXIS1 ? end - PL_GROUP_AXIS1 : 0;
+            size_t stop = w->in > first ? PL_MIN(w->in - first, end) : 0; /* padding is zero */
+            size_t n = stop > begin ? stop - begin : 0;
+            *steps++ = c->kernels.product.quantize_i16(
+                q + first + begin, x + PL_MIN(first + begin, w->in), NULL, n);
+            memset(q + first + begin + n, 0, (end - begin - n) * sizeof *q);
+        }
+}
+
+void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t i)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    size_t m0 = i * PL_PRODUCT_ROWS;
+    c->kernels.product.prepare(t->prepared + i * t->prepared_stride, t->q + m0 * t->q_stride,
+                               g->block, g->cols / g->block, PL_MIN(t->M - m0, PL_PRODUCT_ROWS));
+}
+
+/* ---- trellis, 16 bits ------------------------------------------------------------------------ */
+
+static const uint8_t *code_block(const pl_linear_task *t, size_t row, size_t block)
+{
+    const pl_weight *w = &t->l->w;
+    return (const uint8_t *)w->weight->data + 4 * pl_trellis_block_at(&w->trellis, row, block);
+}
+
+static size_t stored_row_bytes(const pl_linear_task *t)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    return 4 * pl_trellis_block_words(g) * (g->interleaved ? 2 : g->cols / g->block);
+}
+
+/* Rows m0 .. m0 + M - 1 of y[..][block b] = an [M][T] result; padding is dropped. */
+static void store_block(const pl_linear_task *t, size_t b, size_t m0, size_t M, const float *result)
+{
+    size_t T = t->l->w.trellis.block, out = t->l->w.out;
+    size_t n = out > b * T ? PL_MIN(T, out - b * T) : 0;
+    for (size_t m = 0; m < M; m++)
+        memcpy(t->y + (m0 + m) * out + b * T, result + m * T, n * sizeof *result);
+}
+
+static pl_trellis_product product_of(const pl_linear_task *t, size_t m0, size_t M)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    return (pl_trellis_product){.row_bytes = stored_row_bytes(t), .block = g->block, .M = M,
+                                .blocks = g->cols / g->block, .q = t->q + m0 * t->q_stride,
+                                .q_stride = t->q_stride, .steps = t->steps + m0 * t->groups,
+                                .step_stride = t->groups, .split = t->split_rows};
+}
+
+static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    size_t blocks = g->cols / g->block, b = unit % blocks, part = unit / blocks;
+    pl_trellis_product_fn *multiply = c->kernels.product.axis0[g->bits - 2][g->state_bits == 16];
+    if (t->M <= PL_NARROW) {
+        size_t first = part * t->split_rows;
+        pl_trellis_product p = product_of(t, 0, t->M);
+        p.codes = code_block(t, first, b);
+        p.rows = PL_MIN(g->rows - first, t->split_rows);
+        p.q = t->q + first;
+        p.steps = t->steps + first / PL_GROUP_AXIS0;
+        p.out = t->partials + part * t->M * g->cols + b * g->block;
+        p.out_stride = g->cols;
+        p.scratch = scratch;
+        multiply(&p);
+    } else {
+        size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->M - m0, PL_PRODUCT_ROWS);
+        pl_trellis_product p = product_of(t, m0, M);
+        p.codes = code_block(t, 0, b);
+        p.rows = g->rows;
+        p.out = (float *)(void *)((uint8_t *)scratch + pl_trellis_product_scratch(g->block, M));
+        p.out_stride = g->block;
+        p.scratch = scratch;
+        multiply(&p);
+        store_block(t, b, m0, M, p.out);
+    }
+}
+
+static void run_axis1(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    size_t tiles = row_tiles(t), i = unit % tiles, r = unit / tiles * PL_UNIT_ROWS;
+    size_t m0 = i * PL_PRODUCT_ROWS, out = t->l->w.out;
+    pl_trellis_product p = product_of(t, m0, PL_MIN(t->M - m0, PL_PRODUCT_ROWS));
+    p.codes = code_block(t, r, 0);
+    p.rows = PL_MIN(out - r, PL_UNIT_ROWS);
+    p.q = t->prepared + i * t->prepared_stride;
+    p.out = t->y + m0 * out + r;
+    p.out_stride = out;
+    p.scratch = scratch;
+    c->kernels.product.axis1[g->bits - 2][g->state_bits == 16](&p);
+    for (size_t m = 0; m < p.M; m++)
+        for (size_t j = 0; j < p.rows; j++)
+            p.out[m * out + j] *= t->l->row_scales[r + j] * (1.0f / PL_TRELLIS_DIVISOR);
+}
+
+/* ---- trellis, f32 and bf16 weights ----------------------------------------------------------- */
+
+static void decode_block(const pl_compute *c, const pl_linear_task *t, size_t row, size_t block,
+                         float *dst)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    const pl_product_kernels *k = &c->kernels.product;
+    int16_t y[PL_TRELLIS_MAX_BLOCK];
+    k->values[g->bits - 2][g->state_bits == 16](y, code_block(t, row, block), g->block);
+    pl_trellis_weights_fn *weights = c->arith == PLEACH_ARITH_BF16 ? k->expand : k->decode;
+    weights(dst, y, t->l->row_scales[row], g->block);
+}
+
+/* sums[M][T] = rows [first, end) of block b times their activations. */
+static void multiply_run(const pl_compute *c, const pl_linear_task *t, size_t first, size_t end,
+                         size_t b, size_t m0, size_t M, float *sums, size_t stride, float *decoded)
+{
+    size_t T = t->l->w.trellis.block, in = t->l->w.in;
+    for (size_t m = 0; m < M; m++) memset(sums + m * stride, 0, T * sizeof *sums);
+    for (size_t r = first; r < end; r += DECODED_RUN) {
+        size_t n = PL_MIN(end - r, DECODED_RUN);
+        for (size_t i = 0; i < n; i++) decode_block(c, t, r + i, b, decoded + i * T);
+        c->kernels.product.columns(sums, stride, decoded, T, T, t->x + m0 * in + r, in, M, n);
+    }
+}
+
+static void run_axis0_float(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    size_t T = g->block, blocks = g->cols / T, b = unit % blocks, part = unit / blocks;
+    float *decoded = scratch;
+    if (t->M <= PL_NARROW) {
+        size_t first = part * t->split_rows;
+        multiply_run(c, t, first, PL_MIN(g->rows, first + t->split_rows), b, 0, t->M,
+                     t->partials + part * t->M * g->cols + b * T, g->cols, decoded);
+        return;
+    }
+    size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->M - m0, PL_PRODUCT_ROWS);
+    float *total = decoded + DECODED_RUN * T, *sums = total + M * T;
+    for (size_t s = 0; s < t->splits; s++) {
+        size_t first = s * t->split_rows;
+        multiply_run(c, t, first, PL_MIN(g->rows, first + t->split_rows), b, m0, M,
+                     s ? sums : total, T, decoded);
+        if (s) c->kernels.axpy_f32(total, 1.0f, sums, M * T);
+    }
+    store_block(t, b, m0, M, total);
+}
+
+/* ---- plain codings, and trellis rows as f32 -------------------------------------------------- */
+
+static pl_dequantize_fn *dequantize_of(const pl_product_kernels *k, const pl_weight *w)
+{
+    if (w->block_scale) return NULL;
+    switch (w->weight->type) {
+    case PL_BF16: return w->in % 8 ? NULL : k->bf16;
+    case PL_F16: return w->in % 8 ? NULL : k->f16;
+    case PL_Q8_0: return k->q8_0;
+    case PL_Q4_0: return k->q4_0;
+    case PL_Q4_1: return k->q4_1;
+    default: return NULL;
+    }
+}
+
+static void decode_affine_row(const pl_compute *c, const pl_weight *w, size_t r, float *dst)
+{
+    const pl_product_kernels *k = &c->kernels.product;
+    pl_affine_row_fn *fast = w->bits == 8 ? k->affine8 : w->bits == 4 ? k->affine4 : NULL;
+    if (!fast || w->scales->type != PL_BF16 || w->group_size % 32) {
+        pl_weight_rows_f32(w, r, 1, dst);
+        return;
+    }
+    fast(dst, pl_tensor_row(w->weight, r), pl_tensor_row(w->scales, r),
+         pl_tensor_row(w->biases, r), w->in, w->group_size);
+}
+
+static void decode_row(const pl_compute *c, const pl_linear_task *t, size_t r, float *dst)
+{
+    const pl_weight *w = &t->l->w;
+    if (w->coding == PL_CODING_TRELLIS) {
+        for (size_t b = 0; b < w->trellis.cols / w->trellis.block; b++)
+            decode_block(c, t, r, b, dst + b * w->trellis.block);
+    } else if (w->coding == PL_CODING_AFFINE) {
+        decode_affine_row(c, w, r, dst);
+    } else {
+        pl_dequantize_fn *fast = dequantize_of(&c->kernels.product, w);
+        if (fast) fast(dst, pl_tensor_row(w->weight, r), w->in);
+        else pl_weight_rows_f32(w, r, 1, dst);
+    }
+}
+
+static void run_rows(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
+{
+    const pl_weight *w = &t->l->w;
+    float *decoded = scratch;
+    size_t stride = w->coding == PL_CODING_TRELLIS ? w->trellis.cols : w->in;
+    size_t end = PL_MIN(w->out, (unit + 1) * unit_rows(t));
+    size_t step = PL_MAX(INPUT_BYTES / (w->in * sizeof(float)) / 6 * 6, 6);
+    for (size_t r = unit * unit_rows(t); r < end; r += DECODED_ROWS) {
+        size_t n = PL_MIN(end - r, DECODED_ROWS);
+        for (size_t i = 0; i < n; i++) decode_row(c, t, r + i, decoded + i * stride);
+        for (size_t m = 0; m < t->M; m += step)
+            c->kernels.product.rows(t->y + m * w->out + r, w->out, decoded, stride, n,
+                                    t->x + m * w->in, w->in, PL_MIN(t->M - m, step), w->in);
+    }
+}
+
+void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
+{
+    bool integer = pl_linear_task_is_integer(c, t->l);
+    if (is_axis0(t->l)) (integer ? run_axis0 : run_axis0_float)(c, t, unit, scratch);
+    else (integer ? run_axis1 : run_rows)(c, t, unit, scratch);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m)
+{
+    const pl_linear *l = t->l;
+    size_t out = l->w.out, cols = l->w.trellis.cols;
+    float *y = t->y + m * out;
+    if (is_axis0(l)) {
+        for (size_t s = 0; s < t->splits && t->M <= PL_NARROW; s++) {
+            const float *part = t->partials + (s * t->M + m) * cols;
+            if (s == 0) memcpy(y, part, out * sizeof *y);
+            else c->kernels.axpy_f32(y, 1.0f, part, out);
+        }
+        if (pl_linear_task_is_integer(c, l))
+            for (size_t i = 0; i < out; i++) y[i] *= 1.0f / PL_TRELLIS_DIVISOR;
+    }
+    if (l->w.rotate_out.block)
+        c->kernels.unrotate(y, l->output_signs, out, l->w.rotate_out.block);
+    for (size_t i = 0; l->output_scale && i < out; i++) y[i] *= l->output_scale[i];
+    for (size_t i = 0; l->bias && i < out; i++) y[i] += l->bias[i];
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One layer's part of a pl_linear_apply: its operands, and its product cut into units that any
+ * thread may compute. The cuts depend on shapes alone. */
+#ifndef PL_MODEL_LINEAR_TASK_H
+#define PL_MODEL_LINEAR_TASK_H
+
+#include "linear.h"
+
+enum {
+    PL_SPLIT_ROWS = 256, /* least stored rows of a partial sum, axis 0 */
+    PL_MAX_SPLITS = 16,
+    PL_NARROW = 16,      /* up to this many rows (M), splits of axis 0 are units of their own */
+    PL_UNIT_ROWS = 32    /* weight rows in a unit */
+};
+
+typedef struct pl_linear_task {
+    const pl_linear *l;
+    size_t M;
+    const float *x;      /* [M][in], rotated; the caller's own when nothing is to be rotated */
+    float *rotated;      /* == x when this task makes it, else NULL */
+    float *y;            /* [M][out] */
+    size_t units;
+    /* Trellis weights in 16-bit arithmetic. */
+    int16_t *q;          /* [M][q_stride] */
+    float *steps;        /* [M][groups] */
+    uint8_t *prepared;   /* axis 1: one part per PL_PRODUCT_ROWS rows, prepared_stride apart */
+    size_t q_stride, groups, prepared_stride;
+    /* Axis 0. */
+    size_t splits, split_rows;
+    float *partials;     /* [splits][M][cols] when M <= PL_NARROW */
+} pl_linear_task;
+
+/* 16-bit arithmetic and a trellis weight. */
+bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l);
+/* Fills in the shape of the product and the number of units. l and M are set. */
+void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t);
+/* Scratch bytes of one thread. */
+size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t);
+/* Activation row m to 16 bits. */
+void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_t m);
+/* Activation rows 64 i .. 64 i + 63 as the kernels want them, after all are quantised. */
+void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t i);
+/* One unit of the product. */
+void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch);
+/* Row m of the result: partial sums, the code's unit, output rotation and scale, bias. */
+void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m);
+
+#endif
