@@ -5,16 +5,17 @@
 
 #include "format/safetensors.h"
 
+static volatile uint8_t sink; /* keeps the reads alive */
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     pl_safetensors *s;
     pleach_error err;
     if (pl_safetensors_open_memory("input", data, size, &s, &err) != PLEACH_OK) return 0;
-    uint8_t sum = 0;
     for (size_t i = 0; i < pl_safetensors_count(s); i++) {
         const pl_tensor *t = pl_safetensors_tensor(s, i);
         const uint8_t *bytes = t->data;
-        for (uint64_t j = 0; j < t->n_bytes; j++) sum += bytes[j];
+        for (uint64_t j = 0; j < t->n_bytes; j++) sink += bytes[j];
         if (pl_safetensors_find(s, t->name) != t) __builtin_trap();
         uint64_t width = pl_tensor_width(t);
         if (!pl_dtype_get(t->type)->numeric || width > 64 || pl_tensor_elements(t) == 0) continue;
@@ -23,5 +24,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     pl_safetensors_metadata(s, "format");
     pl_safetensors_close(s);
-    return sum & 0; /* the sum keeps the reads alive */
+    return 0;
 }

@@ -43,19 +43,24 @@ void pl_tensor_row_f32(const pl_tensor *t, uint64_t r, float *dst);
 
 typedef enum pl_arch { PL_ARCH_LLAMA, PL_ARCH_MISTRAL, PL_ARCH_QWEN2, PL_ARCH_QWEN3 } pl_arch;
 
-typedef enum pl_rope_kind { PL_ROPE_DEFAULT, PL_ROPE_LINEAR, PL_ROPE_LLAMA3, PL_ROPE_YARN } pl_rope_kind;
+typedef enum pl_rope_kind {
+    PL_ROPE_DEFAULT,
+    PL_ROPE_LINEAR,
+    PL_ROPE_LLAMA3,
+    PL_ROPE_YARN
+} pl_rope_kind;
 
 typedef struct pl_rope_config {
     pl_rope_kind kind;
     double theta;
-    double factor;                                   /* linear, llama3, yarn */
-    double low_freq_factor, high_freq_factor;        /* llama3 */
-    double original_context;                         /* llama3, yarn */
-    double beta_fast, beta_slow;                     /* yarn: 32, 1 */
-    double attention_factor;                         /* yarn: what cos and sin are multiplied by,
-                                                        derived from mscale when not given; else 1 */
-    bool truncate;                                   /* yarn: round the correction range; true */
-    uint32_t dims;                                   /* rotated dims of a head; head_dim */
+    double factor;                            /* linear, llama3, yarn */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double original_context;                  /* llama3, yarn */
+    double beta_fast, beta_slow;              /* yarn: 32, 1 */
+    double attention_factor;                  /* yarn: what cos and sin are multiplied by,
+                                                 derived from mscale when not given; else 1 */
+    bool truncate;                            /* yarn: round the correction range; true */
+    uint32_t dims;                            /* rotated dims of a head; head_dim */
 } pl_rope_config;
 
 #define PL_MAX_END_TOKENS 16
@@ -68,12 +73,12 @@ typedef struct pl_config {
     float rms_norm_eps;
     bool tie_embeddings, attention_bias /* q, k, v */, output_bias /* o */, mlp_bias, qk_norm;
     pl_rope_config rope;
-    uint32_t sliding_window;        /* 0: none */
+    uint32_t sliding_window;                     /* 0: none */
     uint32_t window_from_layer, window_to_layer; /* layers [from, to) use it; 0..n_layers for all */
-    bool layer_windows_listed;      /* true: layer_window says it instead (layer_types) */
-    uint8_t layer_window[512];      /* 1: layer i slides */
-    int32_t bos, pad;               /* -1: none */
-    uint32_t n_end_tokens;          /* config and generation_config together, no duplicates */
+    bool layer_windows_listed; /* true: layer_window says it instead (layer_types) */
+    uint8_t layer_window[512]; /* 1: layer i slides */
+    int32_t bos, pad;          /* -1: none */
+    uint32_t n_end_tokens;     /* config and generation_config together, no duplicates */
     int32_t end_tokens[PL_MAX_END_TOKENS];
 } pl_config;
 
@@ -103,10 +108,10 @@ typedef struct pl_weight {
     /* dense F8: W = value * block_scale[r / fp8_block[0]][c / fp8_block[1]]; else NULL */
     const pl_tensor *block_scale;
     uint32_t fp8_block[2];
-    uint32_t bits, group_size;        /* affine */
-    pleach_trellis trellis;           /* trellis: geometry, padding included */
+    uint32_t bits, group_size; /* affine */
+    pleach_trellis trellis;    /* trellis: geometry, padding included */
     pl_rotation rotate_in, rotate_out;
-    const pl_tensor *output_scale;    /* [out] or NULL */
+    const pl_tensor *output_scale; /* [out] or NULL */
 } pl_weight;
 
 /* Rows [row, row+n) of a dense or affine weight as f32 [n][in]. MLX affine rounding: with bf16
@@ -135,20 +140,25 @@ pleach_status pl_checkpoint_weight(const pleach_checkpoint *c, const char *modul
                                    uint64_t in, pl_weight *w, pleach_error *err);
 /* The GGUF file behind it, or NULL for a folder. */
 const pl_gguf *pl_checkpoint_gguf(const pleach_checkpoint *c);
-/* The folder's config.json as text, or NULL for GGUF: the quantiser copies what it does not change. */
+/* The folder's config.json as text, or NULL for GGUF: the quantiser copies what it does not change.
+ */
 const char *pl_checkpoint_config_text(const pleach_checkpoint *c);
 /* A config.json for this model made from its pl_config, as text in fresh memory (pl_free): what a
  * GGUF source becomes. */
 char *pl_checkpoint_make_config_text(const pleach_checkpoint *c, pleach_error *err);
 
 /* Modules (linear layers, embedding, head) in a fixed order, norms and biases apart. */
-typedef enum pl_module_kind { PL_MODULE_EMBEDDING, PL_MODULE_LINEAR, PL_MODULE_HEAD } pl_module_kind;
+typedef enum pl_module_kind {
+    PL_MODULE_EMBEDDING,
+    PL_MODULE_LINEAR,
+    PL_MODULE_HEAD
+} pl_module_kind;
 typedef struct pl_module {
     char name[160];
     pl_module_kind kind;
-    uint32_t layer;    /* of a linear layer */
-    uint32_t input;    /* linear layers of one layer with the same number share their input:
-                          0 q k v, 1 o, 2 gate up, 3 down */
+    uint32_t layer; /* of a linear layer */
+    uint32_t input; /* linear layers of one layer with the same number share their input:
+                       0 q k v, 1 o, 2 gate up, 3 down */
     uint64_t out, in;
 } pl_module;
 /* Number of modules the config asks for (a tied head is not one), and module i of them. */

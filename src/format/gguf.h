@@ -8,8 +8,19 @@
 #include "checkpoint.h"
 
 typedef enum pl_gguf_type {
-    PL_GGUF_U8, PL_GGUF_I8, PL_GGUF_U16, PL_GGUF_I16, PL_GGUF_U32, PL_GGUF_I32, PL_GGUF_F32,
-    PL_GGUF_BOOL, PL_GGUF_STRING, PL_GGUF_ARRAY, PL_GGUF_U64, PL_GGUF_I64, PL_GGUF_F64
+    PL_GGUF_U8,
+    PL_GGUF_I8,
+    PL_GGUF_U16,
+    PL_GGUF_I16,
+    PL_GGUF_U32,
+    PL_GGUF_I32,
+    PL_GGUF_F32,
+    PL_GGUF_BOOL,
+    PL_GGUF_STRING,
+    PL_GGUF_ARRAY,
+    PL_GGUF_U64,
+    PL_GGUF_I64,
+    PL_GGUF_F64
 } pl_gguf_type;
 
 /* A string inside the mapped file: not NUL-terminated. */

@@ -20,8 +20,8 @@ typedef struct pl_gguf_value {
 
 struct pl_gguf {
     char *path;
-    pl_map map;  /* owns the bytes unless they are borrowed */
-    pl_map file; /* the bytes */
+    pl_map map;            /* owns the bytes unless they are borrowed */
+    pl_map file;           /* the bytes */
     pl_gguf_value *values; /* in order of their keys */
     size_t n_values;
     pl_tensor *tensors;

@@ -19,7 +19,8 @@ typedef struct pl_json_source {
 /* text[0..size) must be one JSON object without duplicate keys. Release with json_decref. */
 pleach_status pl_json_parse(const char *file, const char *text, size_t size, json_t **out,
                             pleach_error *err);
-/* The same of a whole file of at most `limit` bytes; *text (may be NULL) keeps the text, pl_free. */
+/* The same of a whole file of at most `limit` bytes; *text (may be NULL) keeps the text, pl_free.
+ */
 pleach_status pl_json_read(const char *file, size_t limit, json_t **out, char **text,
                            pleach_error *err);
 
@@ -37,12 +38,12 @@ pleach_status pl_json_f64(pl_json_source at, const json_t *object, const char *k
 pleach_status pl_json_bool(pl_json_source at, const json_t *object, const char *key, bool *v,
                            pleach_error *err);
 /* A string that lives as long as the object. */
-pleach_status pl_json_text(pl_json_source at, const json_t *object, const char *key,
-                           const char **v, pleach_error *err);
+pleach_status pl_json_text(pl_json_source at, const json_t *object, const char *key, const char **v,
+                           pleach_error *err);
 
 /* Each with a suffix: an absent or null value leaves *v as it is. */
-pleach_status pl_json_u32_or(pl_json_source at, const json_t *object, const char *key,
-                             uint32_t min, uint32_t max, uint32_t *v, pleach_error *err);
+pleach_status pl_json_u32_or(pl_json_source at, const json_t *object, const char *key, uint32_t min,
+                             uint32_t max, uint32_t *v, pleach_error *err);
 pleach_status pl_json_f64_or(pl_json_source at, const json_t *object, const char *key, double min,
                              double max, double *v, pleach_error *err);
 pleach_status pl_json_bool_or(pl_json_source at, const json_t *object, const char *key, bool *v,

@@ -22,7 +22,7 @@ typedef struct pl_quant_entry {
 } pl_quant_entry;
 
 typedef struct pl_quant_map {
-    bool has_default;       /* of modules with scales and biases that no entry names */
+    bool has_default; /* of modules with scales and biases that no entry names */
     pl_quant_entry fallback;
     pl_quant_entry *entries; /* by module name */
     size_t n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Safetensors: reading one file (checked, mapped) and writing one (streamed, renamed when whole). */
+ * Safetensors: reading one file (checked, mapped) and writing one (streamed, renamed when whole).
+ */
 #ifndef PL_FORMAT_SAFETENSORS_H
 #define PL_FORMAT_SAFETENSORS_H
 
