@@ -14,6 +14,7 @@ typedef __m256i vec;
 enum {
     LANES = 8,
     STRIP_ROWS = 4, /* activation rows in one pass over a strip: 8 sums, 2 weights, 2 more */
+    STEP_ROWS = 1,  /* stored rows of axis 0 multiplied at a time */
     PAIR_WORDS = 2  /* 32-bit words for the activations of two numbers: (a, a), (b, b) */
 };
 
@@ -118,13 +119,13 @@ static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
     for (size_t i = 0; i < 2 * pairs; i++) words[i] = doubled(q[i]);
 }
 
-static PL_ALWAYS_INLINE void add_row_pair(vec sum[8], const uint8_t *a, const uint8_t *b,
-                                          const int32_t *words, int k, int L)
+/* Eight steps of one stored row. */
+static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t slot, int32_t word,
+                                      int k, int L)
 {
-    windows wa = open_windows(a, k);
-    for (int i = 0; i < 8; i++) sum[i] = add_number(sum[i], number(wa, k, L, i), splat(words[0]));
-    windows wb = open_windows(b, k);
-    for (int i = 0; i < 8; i++) sum[i] = add_number(sum[i], number(wb, k, L, i), splat(words[1]));
+    (void)slot;
+    windows w = open_windows(code, k);
+    for (int i = 0; i < 8; i++) sum[i] = add_number(sum[i], number(w, k, L, i), splat(word));
 }
 
 /* Activations of one span, [i/2][l][i%2] to doubled words [i][l]. */

@@ -13,6 +13,7 @@ typedef __m512i vec;
 enum {
     LANES = 16,
     STRIP_ROWS = 8, /* activation rows in one pass over a strip */
+    STEP_ROWS = 2,  /* stored rows of axis 0 multiplied at a time */
     PAIR_WORDS = 1  /* 32-bit words for the activations of two numbers: (a, b) */
 };
 
@@ -97,13 +98,13 @@ static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
     memcpy(words, q, pairs * sizeof *words);
 }
 
-static PL_ALWAYS_INLINE void add_row_pair(vec sum[8], const uint8_t *a, const uint8_t *b,
-                                          const int32_t *words, int k, int L)
+/* Eight steps of two stored rows. */
+static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t slot, int32_t word,
+                                      int k, int L)
 {
-    windows wa = open_windows(a, k), wb = open_windows(b, k);
-    vec pair = splat(words[0]);
+    windows a = open_windows(code, k), b = open_windows(code + slot, k);
     for (int i = 0; i < 8; i++)
-        sum[i] = add_pairs(sum[i], join(number(wa, k, L, i), number(wb, k, L, i)), pair);
+        sum[i] = add_pairs(sum[i], join(number(a, k, L, i), number(b, k, L, i)), splat(word));
 }
 
 /* Activations of one span, [i/2][l][i%2]: pairs already. */

@@ -159,9 +159,8 @@ static PL_ALWAYS_INLINE void axis0_group_one(float *sums, const uint8_t *slots, 
         const uint8_t *code = slots + MARGIN + s * LANES * (size_t)k;
         vec sum[8];
         for (int i = 0; i < 8; i++) sum[i] = splat(bias);
-        for (size_t r = 0; r < pairs; r++)
-            add_row_pair(sum, code + 2 * r * slot, code + (2 * r + 1) * slot,
-                         words + r * PAIR_WORDS, k, L);
+        for (size_t r = 0, i = 0; r < 2 * pairs; r += STEP_ROWS, i++)
+            add_rows(sum, code + r * slot, slot, words[i], k, L);
         for (int i = 0; i < 8; i++) add_scaled(sums + s * SPAN + i * LANES, sum[i], step);
     }
 }
