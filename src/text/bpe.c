@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * BPE with a linked list of symbols and a heap of candidate merges: n log n in the span's length,
- * whatever the text. */
+ * whatever the text. Where no merge can join two neighbours, now or later, the span is cut: the
+ * parts are independent and small. */
 #include "bpe.h"
 
 #include "base/random.h"
@@ -9,6 +10,7 @@
 #include "tokenizer_parts.h"
 
 #define NONE UINT32_MAX
+#define JOIN_BITS 21 /* of the index into the set of joins: 256 KiB */
 
 /* ---- the merge table ----------------------------------------------------------------------- */
 
@@ -29,21 +31,54 @@ pleach_status pl_bpe_reserve(pl_bpe *b, size_t n, pleach_error *err)
     size_t slots = 16;
     while (slots < 2 * n) slots *= 2;
     b->merges = pl_calloc(slots, sizeof *b->merges);
-    if (!b->merges) return pl_fail_memory(err, "merges", slots * sizeof *b->merges);
+    b->joins = pl_calloc((size_t)1 << (JOIN_BITS - 6), sizeof *b->joins);
+    if (!b->merges || !b->joins) return pl_fail_memory(err, "merges", slots * sizeof *b->merges);
     b->mask = slots - 1;
     return PLEACH_OK;
+}
+
+static size_t join_index(int32_t left, int32_t right)
+{
+    return pl_mix64(pair_key(left, right)) >> (64 - JOIN_BITS);
+}
+
+static bool may_join(const pl_bpe *b, int32_t left, int32_t right)
+{
+    size_t i = join_index(left, right);
+    return b->joins[i / 64] >> (i % 64) & 1;
+}
+
+/* Tokens that begin (end) as `id` does: itself, and its first (last) character. One of them is the
+ * first symbol that the text had there. */
+static void ends_of(const pl_bpe *b, int32_t id, bool last, int32_t end[2])
+{
+    size_t size, at = 0;
+    const char *s = pl_vocabulary_literal(b->vocabulary, id, &size);
+    if (last)
+        for (at = size - 1; at && ((unsigned char)s[at] & 0xc0) == 0x80; at--) {}
+    end[0] = id;
+    end[1] = pl_vocabulary_find(b->vocabulary, s + at, pl_utf8_length(s[at]));
 }
 
 void pl_bpe_add_merge(pl_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
     uint64_t pair = pair_key(left, right);
+    int32_t before[2], after[2];
     *merge_slot(b, pair) = (struct pl_bpe_merge){pair, rank, id};
+    ends_of(b, left, true, before);
+    ends_of(b, right, false, after);
+    for (int k = 0; k < 4; k++) {
+        size_t i = join_index(before[k / 2], after[k % 2]);
+        b->joins[i / 64] |= (uint64_t)1 << (i % 64);
+    }
 }
 
 void pl_bpe_free(pl_bpe *b)
 {
     pl_free(b->merges);
+    pl_free(b->joins);
     b->merges = NULL;
+    b->joins = NULL;
 }
 
 void pl_bpe_work_free(pl_bpe_work *w)
@@ -144,11 +179,14 @@ static pleach_status propose(const pl_bpe *b, pl_bpe_work *w, uint32_t left, ple
     return heap_push(w, (struct pl_bpe_candidate){(uint64_t)m->rank << 32 | left, m->id}, err);
 }
 
-static pleach_status merge_all(const pl_bpe *b, pl_bpe_work *w, pleach_error *err)
+/* Merges the symbols [begin, end), which are linked among themselves alone. */
+static pleach_status merge_part(const pl_bpe *b, pl_bpe_work *w, uint32_t begin, uint32_t end,
+                                pleach_error *err)
 {
     struct pl_bpe_symbol *s = w->symbols;
+    s[begin].previous = s[end - 1].next = NONE;
     w->n_heap = 0;
-    for (uint32_t i = 0; i < w->n_symbols; i++) PL_TRY(propose(b, w, i, err));
+    for (uint32_t i = begin; i < end; i++) PL_TRY(propose(b, w, i, err));
     while (w->n_heap) {
         struct pl_bpe_candidate c = heap_pop(w);
         uint32_t left = (uint32_t)c.order, right = s[left].next;
@@ -195,10 +233,12 @@ pleach_status pl_bpe_encode(const pl_bpe *b, pl_bpe_work *w, const char *text, s
     }
     w->n_symbols = 0;
     PL_TRY(first_symbols(b, w, text, size, err));
-    if (!w->n_symbols) return PLEACH_OK;
-    w->symbols[w->n_symbols - 1].next = NONE;
-    PL_TRY(merge_all(b, w, err));
-    for (uint32_t i = 0; i != NONE; i = w->symbols[i].next)
-        PL_TRY(pl_ids_append(out, &w->symbols[i].id, 1, err));
+    for (uint32_t begin = 0, end; begin < w->n_symbols; begin = end) {
+        for (end = begin + 1; end < w->n_symbols; end++)
+            if (!may_join(b, w->symbols[end - 1].id, w->symbols[end].id)) break;
+        PL_TRY(merge_part(b, w, begin, end, err));
+        for (uint32_t i = begin; i != NONE; i = w->symbols[i].next)
+            PL_TRY(pl_ids_append(out, &w->symbols[i].id, 1, err));
+    }
     return PLEACH_OK;
 }

@@ -16,6 +16,7 @@ typedef struct pl_bpe {
         int32_t id; /* what the pair becomes */
     } *merges;      /* hash table */
     size_t mask;
+    uint64_t *joins;    /* bit set by hash of two first symbols: a merge may join them */
     int32_t bytes[256]; /* id of each byte: its letter or its byte piece; -1: none */
     int32_t unk;        /* -1: characters that are not known are dropped */
     bool byte_level, ignore_merges, byte_fallback, fuse_unk;
@@ -23,6 +24,7 @@ typedef struct pl_bpe {
 
 /* Room for n merges. */
 pleach_status pl_bpe_reserve(pl_bpe *b, size_t n, pleach_error *err);
+/* The set is of ids that b's vocabulary already holds. */
 void pl_bpe_add_merge(pl_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 void pl_bpe_free(pl_bpe *b);
 

@@ -328,6 +328,17 @@ static pleach_status make_byte_bpe(const source *s, json_t *root, bool *bos)
     return PLEACH_OK;
 }
 
+/* The prefix blank goes before every text between control tokens, as in the tokenizer.json of the
+ * Llama 2 and Mistral models; a GGUF file does not say whether its model was made the other way. */
+static json_t *make_blanks(bool prefix)
+{
+    json_t *blank = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ",
+                              "content", BLANK);
+    if (!prefix) return blank;
+    return json_pack("{s:s, s:[{s:s, s:s}, o]}", "type", "Sequence", "normalizers", "type",
+                     "Prepend", "prepend", BLANK, blank);
+}
+
 static pleach_status make_sentencepiece(const source *s, json_t *root)
 {
     bool prefix = flag(s, KEY("add_space_prefix"), true);
@@ -342,10 +353,7 @@ static pleach_status make_sentencepiece(const source *s, json_t *root)
     for (uint64_t i = 0; id < 0 && i < s->n; i++)
         if (token_type(s, i) == UNKNOWN) id = (int32_t)i;
     if (id >= 0) unk = json_stringn(token_text(s, (uint64_t)id).data, token_text(s, (uint64_t)id).size);
-    json_object_set_new(
-        root, "pre_tokenizer",
-        json_pack("{s:s, s:s, s:s, s:b}", "type", "Metaspace", "replacement", BLANK,
-                  "prepend_scheme", prefix ? "first" : "never", "split", 0));
+    json_object_set_new(root, "normalizer", make_blanks(prefix));
     json_object_set_new(
         root, "decoder",
         json_pack("{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}", "type",
@@ -440,6 +448,7 @@ static pleach_status make_json(source *s, json_t *root, json_t *config)
     json_object_set_new(root, "padding", json_null());
     json_object_set_new(root, "added_tokens", make_added_tokens(s));
     json_object_set_new(root, "normalizer", json_null());
+    json_object_set_new(root, "pre_tokenizer", json_null());
     PL_TRY(sentencepiece ? make_sentencepiece(s, root) : make_byte_bpe(s, root, &bos));
     json_object_set_new(root, "post_processor", json_null());
     PL_TRY(make_template(s, root, bos, false));
