@@ -26,6 +26,7 @@ void pl_tokenizer_close(pl_tokenizer *t)
     if (!t) return;
     for (size_t i = 0; i < t->n_added; i++) pl_free(t->added[i].literal);
     pl_free(t->added);
+    pl_trie_free(&t->literals);
     pl_trie_free(&t->raw);
     pl_trie_free(&t->normalized);
     pl_normalizer_free(t->normalizer);
@@ -51,9 +52,8 @@ void pl_tokenizer_close(pl_tokenizer *t)
 typedef struct encoder {
     const pl_tokenizer *t;
     bool special;             /* match special tokens */
-    const pl_text_part *parts; /* whose control tokens text must not match */
+    const pl_text_part *parts; /* of a chat: text becomes none of their ids */
     size_t n_parts;
-    pl_position first;        /* where the text's first byte stands */
     pl_matcher *matcher;
     pl_buffer clean, a, b;
     pl_spans spans, spare;
@@ -187,42 +187,76 @@ static const pl_added_token *added_token(const pl_tokenizer *t, int32_t id)
     return NULL;
 }
 
+/* Parts without `own`: its added tokens have become ids, and what is between them text. */
+typedef struct part_list {
+    pl_text_part *parts;
+    size_t n, capacity;
+} part_list;
+
+static pleach_status add_part(part_list *list, pl_text_part part, pleach_error *err)
+{
+    if (part.id < 0 && !part.size) return PLEACH_OK;
+    if (pl_grow((void **)&list->parts, &list->capacity, list->n + 1, sizeof *list->parts))
+        return pl_fail_memory(err, "a chat", list->n * sizeof *list->parts);
+    list->parts[list->n++] = part;
+    return PLEACH_OK;
+}
+
+static pleach_status expand(const pl_tokenizer *t, const pl_text_part *part, part_list *list,
+                            pleach_error *err)
+{
+    size_t done = 0;
+    for (size_t at = 0, length; part->own && at < part->size; at += length ? length : 1) {
+        int32_t index;
+        length = pl_trie_longest(&t->literals, part->text + at, part->size - at, &index);
+        if (!length) continue;
+        PL_TRY(add_part(list, (pl_text_part){part->text + done, at - done, -1, false}, err));
+        PL_TRY(add_part(list, (pl_text_part){.id = t->added[index].id}, err));
+        done = at + length;
+    }
+    return add_part(list, (pl_text_part){part->text + done, part->size - done, part->id, false},
+                    err);
+}
+
 /* The text parts from i on, up to the next control token, joined, with white space gone where the
  * control tokens beside it strip. */
-static pleach_status encode_between(encoder *e, size_t i, size_t n, pl_buffer *text)
+static pleach_status encode_between(encoder *e, size_t i, pl_buffer *joined)
 {
     const pl_added_token *before = i ? added_token(e->t, e->parts[i - 1].id) : NULL;
-    size_t first = i;
-    text->size = 0;
-    for (; i < n && e->parts[i].id < 0; i++)
-        PL_TRY(pl_buffer_append(text, e->parts[i].text, e->parts[i].size, e->err));
-    const pl_added_token *after = i < n ? added_token(e->t, e->parts[i].id) : NULL;
-    pl_buffer clean = {0};
-    pleach_status status = pl_utf8_sanitize(text->data, text->size, &clean, e->err);
+    pl_position position = i ? PL_INSIDE : PL_AT_START;
+    pl_buffer text = {0};
+    joined->size = 0;
+    for (; i < e->n_parts && e->parts[i].id < 0; i++)
+        PL_TRY(pl_buffer_append(joined, e->parts[i].text, e->parts[i].size, e->err));
+    const pl_added_token *after = i < e->n_parts ? added_token(e->t, e->parts[i].id) : NULL;
+    pleach_status status = pl_utf8_sanitize(joined->data, joined->size, &text, e->err);
     if (!status) {
-        size_t end = after && after->lstrip ? pl_trailing_space(clean.data, clean.size) : clean.size;
-        size_t start = before && before->rstrip ? pl_leading_space(clean.data, end) : 0;
-        if (start < end)
-            status = encode_text(e, clean.data + start, end - start,
-                                 first ? PL_INSIDE : PL_AT_START);
+        size_t end = after && after->lstrip ? pl_trailing_space(text.data, text.size) : text.size;
+        size_t start = before && before->rstrip ? pl_leading_space(text.data, end) : 0;
+        if (start < end) status = encode_text(e, text.data + start, end - start, position);
     }
-    pl_free(clean.data);
+    pl_free(text.data);
     return status;
 }
 
 pleach_status pl_tokenizer_encode_parts(const pl_tokenizer *t, const pl_text_part *parts, size_t n,
                                         pl_ids *out, pleach_error *err)
 {
-    encoder e = {.t = t, .parts = parts, .n_parts = n, .out = out, .err = err};
-    pl_buffer text = {0};
+    encoder e = {.t = t, .out = out, .err = err};
+    part_list list = {0};
+    pl_buffer joined = {0};
     size_t before = out->n;
     pleach_status status = pl_matcher_create(&e.matcher, err);
-    for (size_t i = 0; !status && i < n; i++) {
-        if (parts[i].id >= 0) status = pl_ids_append(out, &parts[i].id, 1, err);
-        else if (!i || parts[i - 1].id >= 0) status = encode_between(&e, i, n, &text);
+    for (size_t i = 0; !status && i < n; i++) status = expand(t, &parts[i], &list, err);
+    e.parts = list.parts;
+    e.n_parts = list.n;
+    for (size_t i = 0; !status && i < list.n; i++) {
+        if (list.parts[i].id >= 0) status = pl_ids_append(out, &list.parts[i].id, 1, err);
+        else if (!i || list.parts[i - 1].id >= 0) status = encode_between(&e, i, &joined);
     }
     if (status) out->n = before;
-    pl_free(text.data);
+    pl_free(joined.data);
+    pl_free(list.parts);
     encoder_free(&e);
     return status;
 }
@@ -273,9 +307,9 @@ bool pl_tokenizer_is_special(const pl_tokenizer *t, int32_t id)
 int32_t pl_tokenizer_find(const pl_tokenizer *t, const char *literal)
 {
     size_t size = strlen(literal);
-    for (size_t i = 0; i < t->n_added; i++)
-        if (t->added[i].size == size && !memcmp(t->added[i].literal, literal, size))
-            return t->added[i].id;
+    int32_t index;
+    if (size && pl_trie_longest(&t->literals, literal, size, &index) == size)
+        return t->added[index].id;
     return pl_vocabulary_find(&t->vocabulary, literal, size);
 }
 

@@ -106,7 +106,8 @@ static pleach_status index_added(pl_tokenizer *t, pleach_error *err)
         const char *literal = token->literal;
         size_t size = token->size;
         if (token->special != (k < t->n_added)) continue;
-        if (token->normalized)
+        status = pl_trie_add(&t->literals, literal, size, (int32_t)i, false, err);
+        if (!status && token->normalized)
             status = pl_normalize(t->normalizer, matcher, literal, size, false, &a, &b, &literal,
                                   &size, err);
         if (!status && size)

@@ -41,7 +41,8 @@ struct pl_tokenizer {
 
     pl_added_token *added;
     size_t n_added, added_capacity;
-    pl_trie raw, normalized; /* literals of added tokens, to their index: before, after normalizing */
+    pl_trie literals;        /* of added tokens, to their index */
+    pl_trie raw, normalized; /* the same, of those looked for before and after normalizing */
     pl_normalizer *normalizer;
     pl_pretokenizer *pretokenizer;
     pl_vocabulary vocabulary; /* the model's pieces */
@@ -66,13 +67,15 @@ struct pl_tokenizer {
 pleach_status pl_tokenizer_from_json(const char *name, const json_t *root, const json_t *config,
                                      pl_tokenizer **out, pleach_error *err);
 
-/* One part of a text put together by a chat format: a control token (id >= 0), or text that
- * joins the text parts before and after it and is never matched against special tokens or against
- * the control tokens of the same call. */
+/* One part of a text put together by a chat format: a control token by id (>= 0); text of the
+ * format's own, in which added tokens are found, special or not; or somebody's text, which becomes
+ * neither a special token nor any of the tokens that the format's own text holds. Texts that
+ * follow each other are coded as one. */
 typedef struct pl_text_part {
     const char *text;
     size_t size;
     int32_t id;
+    bool own;
 } pl_text_part;
 
 /* Appends to *out; adds no BOS or EOS of its own. */
