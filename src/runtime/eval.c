@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Perplexity and distance from a teacher. Both models walk a chunk side by side, a slice of scored
+ * positions at a time, so that no more logits are held than two slices. All statistics are in
+ * double; tokens are measured in parallel and added in order. */
+#include "pleach/eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "session.h"
+
+/* Logits of one model held at once: 255 rows of 49152. */
+#define SLICE_FLOATS ((size_t)255 * 49152)
+
+void pleach_eval_settings_defaults(pleach_eval_settings *s)
+{
+    *s = (pleach_eval_settings){.context = 512, .score = PLEACH_SCORE_ALL};
+}
+
+/* What one predicted token contributes. */
+typedef struct score {
+    double nll, teacher_nll, kl;
+    bool same_top, finite;
+} score;
+
+typedef struct evaluation {
+    const pleach_model *model, *teacher; /* teacher may be NULL */
+    const pleach_eval_settings *set;
+    pleach_session *session, *teacher_session;
+    float *logits, *teacher_logits; /* [slice][vocab] */
+    size_t vocab, slice;
+    int32_t *ids; /* the whole text */
+    size_t n_ids;
+    score *scores; /* in order */
+    size_t n_scores;
+} evaluation;
+
+/* ---- one token ------------------------------------------------------------------------------- */
+
+typedef struct distribution {
+    double max, log_sum; /* log p(i) = (logit i - max) - log_sum */
+    size_t top;          /* lowest id of the largest logits */
+} distribution;
+
+static distribution measure(const float *logits, size_t vocab)
+{
+    distribution d = {.top = 0};
+    double sum = 0;
+    for (size_t i = 1; i < vocab; i++)
+        if (logits[i] > logits[d.top]) d.top = i;
+    d.max = logits[d.top];
+    for (size_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - d.max);
+    d.log_sum = log(sum);
+    return d;
+}
+
+static double log_probability(const distribution *d, float logit)
+{
+    return ((double)logit - d->max) - d->log_sum;
+}
+
+static score score_token(const float *logits, const float *teacher, size_t vocab, int32_t next)
+{
+    distribution p = measure(logits, vocab), q;
+    score s = {.nll = -log_probability(&p, logits[next])};
+    if (teacher) {
+        q = measure(teacher, vocab);
+        s.teacher_nll = -log_probability(&q, teacher[next]);
+        for (size_t i = 0; i < vocab; i++) {
+            double lq = log_probability(&q, teacher[i]);
+            s.kl += exp(lq) * (lq - log_probability(&p, logits[i]));
+        }
+        s.same_top = p.top == q.top;
+    }
+    s.finite = isfinite(s.nll) && isfinite(s.teacher_nll) && isfinite(s.kl);
+    return s;
+}
+
+/* ---- one chunk ------------------------------------------------------------------------------- */
+
+/* Logits after position i of a chunk predict token i + 1; the first position scored. */
+static size_t first_scored(const pleach_eval_settings *s)
+{
+    return s->score == PLEACH_SCORE_SECOND_HALF ? s->context / 2 : 0;
+}
+
+static pleach_status feed_slice(evaluation *e, const int32_t *ids, size_t n, bool scored,
+                                pleach_error *err)
+{
+    PL_TRY(pleach_session_feed_all(e->session, ids, n, scored ? 0 : n, scored ? e->logits : NULL,
+                                   err));
+    if (!e->teacher) return PLEACH_OK;
+    return pleach_session_feed_all(e->teacher_session, ids, n, scored ? 0 : n,
+                                   scored ? e->teacher_logits : NULL, err);
+}
+
+static pleach_status score_chunk(evaluation *e, const int32_t *ids, pleach_error *err)
+{
+    size_t first = first_scored(e->set), last = e->set->context - 1; /* positions [first, last) */
+    PL_TRY(pleach_session_truncate(e->session, 0, err));
+    if (e->teacher) PL_TRY(pleach_session_truncate(e->teacher_session, 0, err));
+    PL_TRY(feed_slice(e, ids, first, false, err));
+    for (size_t at = first; at < last;) {
+        size_t n = PL_MIN(e->slice, last - at);
+        score *scores = e->scores + e->n_scores;
+        PL_TRY(feed_slice(e, ids + at, n, true, err));
+#pragma omp parallel for num_threads(e->model->compute.threads)
+        for (size_t i = 0; i < n; i++)
+            scores[i] = score_token(e->logits + i * e->vocab,
+                                    e->teacher ? e->teacher_logits + i * e->vocab : NULL, e->vocab,
+                                    ids[at + i + 1]);
+        for (size_t i = 0; i < n; i++)
+            PL_FAIL_IF(!scores[i].finite, err, PLEACH_ERR_DATA,
+                       "the logits that predict token %zu of the text are not finite",
+                       (size_t)(ids - e->ids) + at + i + 1);
+        e->n_scores += n;
+        at += n;
+    }
+    return PLEACH_OK;
+}
+
+/* ---- totals ---------------------------------------------------------------------------------- */
+
+/* Mean of one field of all scores, and the standard error of that mean. */
+static double mean_of(const evaluation *e, size_t field, double *error)
+{
+    double sum = 0, squares = 0, n = (double)e->n_scores;
+    const char *at = (const char *)e->scores + field;
+    for (size_t i = 0; i < e->n_scores; i++) sum += *(const double *)(at + i * sizeof(score));
+    double mean = sum / n;
+    for (size_t i = 0; i < e->n_scores; i++) {
+        double d = *(const double *)(at + i * sizeof(score)) - mean;
+        squares += d * d;
+    }
+    if (error) *error = e->n_scores > 1 ? sqrt(squares / (n - 1) / n) : 0;
+    return mean;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Nearest rank: the smallest value that 99 % of the tokens do not exceed. */
+static pleach_status kl_tail(const evaluation *e, pleach_eval_result *r, pleach_error *err)
+{
+    size_t n = e->n_scores;
+    double *sorted = pl_alloc(n, sizeof *sorted);
+    if (!sorted) return pl_fail_memory(err, "evaluation", n * sizeof *sorted);
+    for (size_t i = 0; i < n; i++) sorted[i] = e->scores[i].kl;
+    qsort(sorted, n, sizeof *sorted, compare_doubles);
+    r->kl_p99 = sorted[(99 * n + 99) / 100 - 1];
+    r->kl_max = sorted[n - 1];
+    pl_free(sorted);
+    return PLEACH_OK;
+}
+
+static pleach_status summarise(const evaluation *e, pleach_eval_result *r, pleach_error *err)
+{
+    r->tokens = e->n_scores;
+    r->nll = mean_of(e, offsetof(score, nll), &r->nll_error);
+    r->perplexity = exp(r->nll);
+    r->perplexity_error = r->perplexity * r->nll_error;
+    if (!e->teacher) return PLEACH_OK;
+    size_t same = 0;
+    r->teacher_perplexity = exp(mean_of(e, offsetof(score, teacher_nll), NULL));
+    r->kl = mean_of(e, offsetof(score, kl), &r->kl_error);
+    for (size_t i = 0; i < e->n_scores; i++) same += e->scores[i].same_top;
+    r->same_top = (double)same / (double)e->n_scores;
+    return kl_tail(e, r, err);
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+static pleach_status check(const evaluation *e, pleach_error *err)
+{
+    const pleach_eval_settings *s = e->set;
+    const char *path = pl_checkpoint_path(e->model->checkpoint);
+    PL_FAIL_IF(s->context < 2, err, PLEACH_ERR_ARGUMENT, "chunks of %zu tokens: expected 2 or more",
+               s->context);
+    PL_FAIL_IF(s->score != PLEACH_SCORE_ALL && s->score != PLEACH_SCORE_SECOND_HALF, err,
+               PLEACH_ERR_ARGUMENT, "unknown scoring %d", (int)s->score);
+    PL_FAIL_IF(first_scored(s) + 1 >= s->context, err, PLEACH_ERR_ARGUMENT,
+               "chunks of %zu tokens have no second half to score", s->context);
+    if (!e->teacher) return PLEACH_OK;
+    size_t other = e->teacher->transformer->config->vocab_size;
+    PL_FAIL_IF(other != e->vocab, err, PLEACH_ERR_MISMATCH,
+               "the teacher %s has a vocabulary of %zu, %s one of %zu",
+               pl_checkpoint_path(e->teacher->checkpoint), other, path, e->vocab);
+    return PLEACH_OK;
+}
+
+static pleach_status tokenize(evaluation *e, const char *text, size_t size, size_t *chunks,
+                              pleach_error *err)
+{
+    const pleach_eval_settings *s = e->set;
+    /* A teacher's tokenizer serves when the model has none, as a folder of bare weights. */
+    const pleach_model *speaker = e->model->tokenizer || !e->teacher ? e->model : e->teacher;
+    PL_TRY(pleach_tokenize(speaker, text, size, PLEACH_TOKENIZE_PLAIN, &e->ids, &e->n_ids, err));
+    *chunks = e->n_ids / s->context;
+    PL_FAIL_IF(*chunks == 0, err, PLEACH_ERR_ARGUMENT,
+               "the text has %zu tokens: too short for one chunk of %zu", e->n_ids, s->context);
+    if (s->chunks) *chunks = PL_MIN(*chunks, s->chunks);
+    return PLEACH_OK;
+}
+
+static pleach_status open_one(const evaluation *e, const pleach_model *m, pleach_session **session,
+                              float **logits, pleach_error *err)
+{
+    pleach_session_settings set;
+    pleach_session_settings_defaults(&set);
+    set.context = e->set->context;
+    PL_TRY(pleach_session_open(m, &set, session, err));
+    *logits = pl_alloc(e->slice, e->vocab * sizeof **logits);
+    return *logits ? PLEACH_OK
+                   : pl_fail_memory(err, "logits", e->slice * e->vocab * sizeof **logits);
+}
+
+static pleach_status evaluate(evaluation *e, const char *text, size_t size, pleach_eval_result *r,
+                              pleach_error *err)
+{
+    size_t chunks, scored = e->set->context - 1 - first_scored(e->set);
+    PL_TRY(check(e, err));
+    PL_TRY(tokenize(e, text, size, &chunks, err));
+    e->slice = PL_MAX(PL_MIN(SLICE_FLOATS / e->vocab, PL_MIN(scored, (size_t)255)), 1);
+    PL_TRY(open_one(e, e->model, &e->session, &e->logits, err));
+    if (e->teacher) PL_TRY(open_one(e, e->teacher, &e->teacher_session, &e->teacher_logits, err));
+    e->scores = pl_alloc(chunks, scored * sizeof *e->scores);
+    if (!e->scores) return pl_fail_memory(err, "evaluation", chunks * scored * sizeof *e->scores);
+    for (size_t i = 0; i < chunks; i++) {
+        PL_TRY(score_chunk(e, e->ids + i * e->set->context, err));
+        r->chunks = i + 1;
+        double nll = mean_of(e, offsetof(score, nll), NULL);
+        if (e->set->progress && e->set->progress(e->set->user, i + 1, chunks, exp(nll)))
+            return pl_fail(err, PLEACH_ERR_CANCELLED, "evaluation cancelled after %zu chunks",
+                           i + 1);
+    }
+    return summarise(e, r, err);
+}
+
+pleach_status pleach_eval(const pleach_model *model, const pleach_model *teacher, const char *text,
+                          size_t size, const pleach_eval_settings *settings,
+                          pleach_eval_result *result, pleach_error *err)
+{
+    pleach_eval_settings defaults;
+    pleach_eval_settings_defaults(&defaults);
+    evaluation e = {.model = model, .teacher = teacher, .set = settings ? settings : &defaults,
+                    .vocab = model->transformer->config->vocab_size};
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    *result = (pleach_eval_result){0};
+    pleach_status status = evaluate(&e, text, size, result, err);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    result->seconds = (double)(end.tv_sec - start.tv_sec) +
+                      1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    pleach_session_close(e.session);
+    pleach_session_close(e.teacher_session);
+    pl_free(e.logits);
+    pl_free(e.teacher_logits);
+    pl_free(e.ids);
+    pl_free(e.scores);
+    return status;
+}

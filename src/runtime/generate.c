@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Generation: bring the session to the prompt, then sample, show and append until something ends
+ * it. */
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "session.h"
+#include "utf8_stream.h"
+
+void pleach_generation_defaults(pleach_generation *g)
+{
+    *g = (pleach_generation){0};
+    pleach_sampling_defaults(&g->sampling);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct generation {
+    pleach_session *session;
+    const pleach_generation *set;
+    pleach_sampler *sampler;
+    float *logits; /* [vocab] */
+    pl_utf8_stream stream;
+    pleach_text_fn *on_text;
+    void *user;
+    bool stopped; /* the callback said so */
+} generation;
+
+/* Feeds what the session does not hold already. The last id is always computed, for its logits. */
+static pleach_status feed_prompt(generation *g, const int32_t *prompt, size_t n, size_t *cached,
+                                 pleach_error *err)
+{
+    pleach_session *s = g->session;
+    size_t held = pleach_session_position(s), same = 0;
+    PL_FAIL_IF(n == 0, err, PLEACH_ERR_ARGUMENT, "the prompt is empty");
+    PL_FAIL_IF(n > s->context, err, PLEACH_ERR_LIMIT,
+               "the prompt has %zu tokens and the context holds %zu", n, s->context);
+    while (same < held && same < n - 1 && s->ids[same] == prompt[same]) same++;
+    PL_TRY(pleach_session_truncate(s, same, err));
+    *cached = same;
+    return pleach_session_feed(s, prompt + same, n - same, g->logits, err);
+}
+
+/* Shows what is whole. */
+static void show(generation *g)
+{
+    pl_utf8_stream *t = &g->stream;
+    if (t->ready == 0 || g->stopped) return;
+    g->stopped = g->on_text(g->user, t->text, t->ready) != 0;
+    pl_utf8_shift(t);
+}
+
+static pleach_status show_token(generation *g, int32_t id, pleach_error *err)
+{
+    const pl_tokenizer *t = g->session->model->tokenizer;
+    size_t size;
+    if (!g->on_text || !t || pl_tokenizer_is_special(t, id)) return PLEACH_OK;
+    const char *piece = pl_tokenizer_piece(t, id, &size);
+    PL_TRY(pl_utf8_push(&g->stream, piece, size, err));
+    show(g);
+    return PLEACH_OK;
+}
+
+static pleach_status show_rest(generation *g, pleach_error *err)
+{
+    PL_TRY(pl_utf8_finish(&g->stream, err));
+    show(g);
+    return PLEACH_OK;
+}
+
+static pleach_status generate_tokens(generation *g, pleach_generation_stats *stats,
+                                     pleach_error *err)
+{
+    pleach_session *s = g->session;
+    const pleach_model *m = s->model;
+    size_t room = s->context - pleach_session_position(s);
+    size_t most = g->set->max_tokens ? PL_MIN(g->set->max_tokens, room) : room;
+    stats->finish = PLEACH_FINISH_LENGTH;
+    while (stats->new_tokens < most) {
+        const int32_t *history;
+        size_t n = pleach_session_ids(s, &history);
+        int32_t id;
+        PL_TRY(pleach_sample(g->sampler, g->logits, m->transformer->config->vocab_size, history, n,
+                             &id, err));
+        if (!g->set->ignore_end && pl_model_is_end(m, id)) {
+            stats->finish = PLEACH_FINISH_END;
+            break;
+        }
+        PL_TRY(show_token(g, id, err));
+        bool last = ++stats->new_tokens == most || g->stopped;
+        PL_TRY(pleach_session_feed(s, &id, 1, last ? NULL : g->logits, err));
+        if (g->stopped) break;
+    }
+    PL_TRY(show_rest(g, err));
+    if (g->stopped) stats->finish = PLEACH_FINISH_CANCELLED;
+    return PLEACH_OK;
+}
+
+static pleach_status run(generation *g, const int32_t *prompt, size_t n_prompt,
+                         pleach_generation_stats *stats, pleach_error *err)
+{
+    size_t vocab = g->session->model->transformer->config->vocab_size;
+    PL_TRY(pleach_sampler_open(&g->set->sampling, &g->sampler, err));
+    g->logits = pl_alloc(vocab, sizeof *g->logits);
+    if (!g->logits) return pl_fail_memory(err, "logits", vocab * sizeof *g->logits);
+    double start = now();
+    stats->prompt_tokens = n_prompt;
+    PL_TRY(feed_prompt(g, prompt, n_prompt, &stats->cached_tokens, err));
+    double middle = now();
+    stats->prompt_seconds = middle - start;
+    pleach_status status = generate_tokens(g, stats, err);
+    stats->generation_seconds = now() - middle;
+    return status;
+}
+
+pleach_status pleach_generate(pleach_session *s, const int32_t *prompt, size_t n_prompt,
+                              const pleach_generation *settings, pleach_text_fn *on_text,
+                              void *user, pleach_generation_stats *stats, pleach_error *err)
+{
+    pleach_generation defaults;
+    pleach_generation_defaults(&defaults);
+    generation g = {.session = s, .set = settings ? settings : &defaults, .on_text = on_text,
+                    .user = user};
+    pleach_generation_stats result = {0};
+    pleach_status status = run(&g, prompt, n_prompt, &result, err);
+    pleach_sampler_close(g.sampler);
+    pl_free(g.logits);
+    pl_free(g.stream.text);
+    if (stats) *stats = result;
+    return status;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The insides of a session, for the other files of this folder. */
+#ifndef PL_RUNTIME_SESSION_H
+#define PL_RUNTIME_SESSION_H
+
+#include "engine.h"
+#include "pleach/session.h"
+
+struct pleach_session {
+    const pleach_model *model;
+    size_t context, batch;
+    pl_cache *cache;
+    pl_workspace *workspace;
+    int32_t *ids; /* as many as the cache holds */
+    size_t ids_capacity;
+};
+
+#endif
