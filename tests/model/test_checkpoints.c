@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whole checkpoints against the logits and the greedy continuation of the reference
+ * implementation. */
+#include "support.h"
+
+#include "base/cpu.h"
+
+static const char *const dense[] = {"llama-tied", "llama-rope3", "qwen2-bias", "qwen3-qknorm",
+                                    "mistral-swa"};
+
+static void checkpoint_path(char path[512], const char *name)
+{
+    snprintf(path, 512, CHECKPOINTS "%s", name);
+}
+
+/* How far below the largest logit that of `id` lies. */
+static float lag(const float *logits, size_t n, int32_t id)
+{
+    float best = logits[0];
+    for (size_t i = 1; i < n; i++) best = logits[i] > best ? logits[i] : best;
+    return best - logits[id];
+}
+
+/* All logits of the golden's ids, fed `step` at a time, and then its greedy continuation: each of
+ * its tokens must be the likeliest. Returns the largest lag, above 0 only for a tie: in one
+ * checkpoint two logits are 1.5e-6 apart in exact arithmetic, less than f32 sums resolve. */
+static float run(const pleach_model *m, const golden *g, size_t step, float *logits)
+{
+    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    for (size_t i = 0; i < g->n; i += step) {
+        size_t n = PL_MIN(step, g->n - i);
+        must(pleach_session_feed_all(s, g->ids + i, n, 0, logits + i * g->vocab, &err));
+    }
+    float *last = pl_alloc(g->vocab, sizeof *last), most = 0;
+    memcpy(last, logits + (g->n - 1) * g->vocab, g->vocab * sizeof *last);
+    for (int i = 0; i < 16; i++) {
+        float behind = lag(last, g->vocab, g->greedy[i]);
+        most = behind > most ? behind : most;
+        must(pleach_session_feed(s, &g->greedy[i], 1, last, &err));
+    }
+    pl_free(last);
+    pleach_session_close(s);
+    return most;
+}
+
+/* step 0: all at once. */
+static void check_close(const char *name, const char *cpu, pleach_arith arith, size_t step)
+{
+    char path[512];
+    unsigned flags;
+    if (pl_cpu_level(cpu, &flags)) return;
+    checkpoint_path(path, name);
+    golden g = open_golden(name);
+    pleach_model *m = open_model(path, cpu, arith, 2);
+    assert_int_equal(vocab_of(m), g.vocab);
+    float *logits = pl_alloc(g.n * g.vocab, sizeof *logits);
+    float behind = run(m, &g, step ? step : g.n, logits);
+    double most = max_difference(logits, g.logits, g.n * g.vocab);
+    if (!(most < 1e-3)) fail_msg("%s, %s, %zu at a time: logits are off by %g", name, cpu, step, most);
+    if (behind > 1e-5f) fail_msg("%s, %s: a greedy token lags by %g", name, cpu, (double)behind);
+    pl_free(logits);
+    pleach_model_close(m);
+    close_golden(&g);
+}
+
+static void dense_checkpoints_match(void **state)
+{
+    (void)state;
+    const char *const levels[] = {"c", "avx2", "avx512"};
+    for (size_t i = 0; i < PL_COUNT(dense); i++)
+        for (size_t l = 0; l < PL_COUNT(levels); l++) {
+            check_close(dense[i], levels[l], PLEACH_ARITH_INT16, 0);
+            check_close(dense[i], levels[l], PLEACH_ARITH_INT16, 1);
+        }
+}
+
+static void packed_checkpoint_matches_in_bf16(void **state)
+{
+    (void)state;
+    const char *const levels[] = {"c", "avx2", "avx512"};
+    for (size_t l = 0; l < PL_COUNT(levels); l++) {
+        check_close("llama-packed", levels[l], PLEACH_ARITH_BF16, 0);
+        check_close("llama-packed", levels[l], PLEACH_ARITH_BF16, 1);
+    }
+}
+
+/* The other contracts differ from the expand contract by the rounding of weights to bf16. */
+static void packed_checkpoint_is_close_otherwise(void **state)
+{
+    (void)state;
+    const pleach_arith ariths[] = {PLEACH_ARITH_INT16, PLEACH_ARITH_F32};
+    char path[512];
+    checkpoint_path(path, "llama-packed");
+    golden g = open_golden("llama-packed");
+    size_t n = g.n * g.vocab;
+    float *logits = pl_alloc(n, sizeof *logits);
+    for (size_t a = 0; a < PL_COUNT(ariths); a++) {
+        pleach_model *m = open_model(path, NULL, ariths[a], 2);
+        run(m, &g, g.n, logits);
+        double sum = 0, squares = 0, error = 0;
+        for (size_t i = 0; i < n; i++) {
+            double x = (double)g.logits[i], d = (double)logits[i] - x;
+            sum += x;
+            squares += x * x;
+            error += d * d;
+        }
+        double deviation = sqrt(squares / (double)n - sum / (double)n * (sum / (double)n));
+        assert_true(sqrt(error / (double)n) < 0.01 * deviation);
+        pleach_model_close(m);
+    }
+    pl_free(logits);
+    close_golden(&g);
+}
+
+/* ---- the same bits --------------------------------------------------------------------------- */
+
+/* ids fed in pieces of the given sizes, used in turn. */
+static void feed_in_pieces(pleach_session *s, const int32_t *ids, size_t n, const size_t *pieces,
+                           size_t n_pieces, size_t vocab, float *logits)
+{
+    for (size_t i = 0, p = 0; i < n; p++) {
+        size_t part = PL_MIN(pieces[p % n_pieces], n - i);
+        must(pleach_session_feed_all(s, ids + i, part, 0, logits + i * vocab, &err));
+        i += part;
+    }
+}
+
+static void bits_depend_on_nothing(const char *name, pleach_arith arith)
+{
+    static const size_t cuts[][3] = {{1, 1, 1}, {7, 3, 11}, {16, 1, 2}, {33, 33, 33}, {512, 512, 512}};
+    enum { N = 300 };
+    char path[512];
+    int32_t ids[N];
+    checkpoint_path(path, name);
+    for (int i = 0; i < N; i++) ids[i] = (i * 37 + i * i % 11) % 384;
+    float *want = NULL, *got = NULL;
+    size_t vocab = 0;
+    for (int threads = 1; threads <= 4; threads++) {
+        pleach_model *m = open_model(path, NULL, arith, threads);
+        vocab = vocab_of(m);
+        if (!want) {
+            want = pl_alloc(N * vocab, sizeof *want);
+            got = pl_alloc(N * vocab, sizeof *got);
+        }
+        for (size_t cut = 0; cut < PL_COUNT(cuts); cut++) {
+            pleach_session *s = open_session(m, PLEACH_KV_F32, cut % 2 ? 512 : 13);
+            float *to = threads == 1 && cut == 0 ? want : got;
+            feed_in_pieces(s, ids, N, cuts[cut], 3, vocab, to);
+            if (to == got) assert_memory_equal(got, want, N * vocab * sizeof *got);
+            pleach_session_close(s);
+        }
+        pleach_model_close(m);
+    }
+    pl_free(want);
+    pl_free(got);
+}
+
+static void bits_are_the_same_for_threads_and_cuts(void **state)
+{
+    (void)state;
+    bits_depend_on_nothing("llama-tied", PLEACH_ARITH_INT16);
+    bits_depend_on_nothing("mistral-swa", PLEACH_ARITH_INT16);
+    bits_depend_on_nothing("llama-packed", PLEACH_ARITH_INT16);
+    bits_depend_on_nothing("llama-packed", PLEACH_ARITH_BF16);
+}
+
+static void going_back_gives_the_same_bits(void **state)
+{
+    (void)state;
+    golden g = open_golden("qwen3-qknorm");
+    pleach_model *m = open_model(CHECKPOINTS "qwen3-qknorm", NULL, PLEACH_ARITH_INT16, 2);
+    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    float *want = pl_alloc(g.n * g.vocab, sizeof *want), *got = pl_alloc(g.vocab, sizeof *got);
+    const int32_t other[] = {5, 6, 7, 8, 9}, *held;
+    must(pleach_session_feed_all(s, g.ids, g.n, 0, want, &err));
+    must(pleach_session_truncate(s, 10, &err));
+    must(pleach_session_feed(s, other, 5, got, &err));
+    must(pleach_session_truncate(s, 10, &err));
+    must(pleach_session_feed(s, g.ids + 10, g.n - 10, got, &err));
+    assert_memory_equal(got, want + (g.n - 1) * g.vocab, g.vocab * sizeof *got);
+    assert_int_equal(pleach_session_ids(s, &held), g.n);
+    assert_memory_equal(held, g.ids, g.n * sizeof *held);
+    pl_free(want);
+    pl_free(got);
+    pleach_session_close(s);
+    pleach_model_close(m);
+    close_golden(&g);
+}
+
+static void bf16_cache_is_close(void **state)
+{
+    (void)state;
+    golden g = open_golden("llama-tied");
+    pleach_model *m = open_model(CHECKPOINTS "llama-tied", NULL, PLEACH_ARITH_INT16, 2);
+    float *logits = pl_alloc(g.n * g.vocab, sizeof *logits);
+    pleach_session *s = open_session(m, PLEACH_KV_BF16, 512);
+    must(pleach_session_feed_all(s, g.ids, g.n, 0, logits, &err));
+    double most = max_difference(logits, g.logits, g.n * g.vocab);
+    assert_true(most > 0 && most < 0.1);
+    /* 2 kv heads, 3 layers, keys and values of 32 numbers in two bytes. */
+    assert_int_equal(pleach_session_token_bytes(s), 2 * 3 * 2 * 32 * 2);
+    assert_true(pleach_session_cache_bytes(s) >= g.n * pleach_session_token_bytes(s));
+    pl_free(logits);
+    pleach_session_close(s);
+    pleach_model_close(m);
+    close_golden(&g);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void sessions_refuse_and_stay_as_they_were(void **state)
+{
+    (void)state;
+    pleach_model *m = open_model(CHECKPOINTS "llama-tied", NULL, PLEACH_ARITH_INT16, 1);
+    pleach_session_settings set;
+    pleach_session *s;
+    pleach_error err;
+    const int32_t good[] = {1, 2, 3, 4, 5, 6}, bad[] = {1, 384}, negative[] = {-1};
+    float *logits = pl_alloc(384, sizeof *logits);
+    pleach_session_settings_defaults(&set);
+    set.context = 8;
+    assert_int_equal(pleach_session_open(m, &set, &s, &err), PLEACH_OK);
+    assert_int_equal(pleach_session_feed(s, good, 6, logits, &err), PLEACH_OK);
+    assert_int_equal(pleach_session_feed(s, bad, 2, logits, &err), PLEACH_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "384"));
+    assert_int_equal(pleach_session_feed(s, negative, 1, logits, &err), PLEACH_ERR_ARGUMENT);
+    assert_int_equal(pleach_session_feed(s, good, 3, logits, &err), PLEACH_ERR_LIMIT);
+    assert_int_equal(pleach_session_feed(s, good, 0, logits, &err), PLEACH_ERR_ARGUMENT);
+    assert_int_equal(pleach_session_feed_all(s, good, 2, 3, logits, &err), PLEACH_ERR_ARGUMENT);
+    assert_int_equal(pleach_session_truncate(s, 7, &err), PLEACH_ERR_ARGUMENT);
+    assert_int_equal(pleach_session_position(s), 6);
+    assert_int_equal(pleach_session_feed(s, good, 2, logits, &err), PLEACH_OK);
+    assert_int_equal(pleach_session_position(s), 8);
+    pl_free(logits);
+    pleach_session_close(s);
+    set.kv = (pleach_kv)7;
+    assert_int_equal(pleach_session_open(m, &set, &s, &err), PLEACH_ERR_ARGUMENT);
+    assert_null(s);
+    pleach_model_close(m);
+}
+
+static void models_refuse_bad_settings(void **state)
+{
+    (void)state;
+    pleach_model_settings set;
+    pleach_model *m;
+    pleach_error err;
+    pleach_arith arith;
+    pleach_model_settings_defaults(&set);
+    set.cpu = "mmx";
+    assert_int_equal(pleach_model_open(CHECKPOINTS "llama-tied", &set, &m, &err),
+                     PLEACH_ERR_ARGUMENT);
+    assert_null(m);
+    assert_non_null(strstr(err.message, "mmx"));
+    assert_non_null(strstr(err.message, "c"));
+    pleach_model_settings_defaults(&set);
+    set.threads = -1;
+    assert_int_equal(pleach_model_open(CHECKPOINTS "llama-tied", &set, &m, &err),
+                     PLEACH_ERR_ARGUMENT);
+    assert_int_not_equal(pleach_model_open(CHECKPOINTS "absent", NULL, &m, &err), PLEACH_OK);
+    assert_null(m);
+    assert_int_equal(pleach_arith_parse("bf16", &arith, &err), PLEACH_OK);
+    assert_int_equal(arith, PLEACH_ARITH_BF16);
+    assert_int_equal(pleach_arith_parse("int4", &arith, &err), PLEACH_ERR_ARGUMENT);
+    assert_int_equal(pleach_arith_parse(NULL, &arith, &err), PLEACH_ERR_ARGUMENT);
+    assert_null(pleach_arith_name((pleach_arith)3));
+}
+
+static void models_tell_what_they_are(void **state)
+{
+    (void)state;
+    pleach_model *m = open_model(CHECKPOINTS "qwen3-qknorm", "c", PLEACH_ARITH_INT16, 3);
+    pleach_model_info info;
+    pleach_model_get_info(m, &info);
+    assert_string_equal(info.architecture, "qwen3");
+    assert_string_equal(info.cpu, "c");
+    assert_int_equal(info.threads, 3);
+    assert_int_equal(info.has_tokenizer, 0);
+    assert_null(info.chat_format);
+    assert_int_equal(info.heads, 4);
+    assert_int_equal(info.kv_heads, 2);
+    assert_int_equal(info.head_dim, 64);
+    assert_int_equal(info.bos, 1);
+    assert_int_equal(info.n_end_tokens, 1);
+    assert_int_equal(info.end_tokens[0], 2);
+    assert_true(info.weight_bytes > 1000000);
+    int32_t *ids;
+    size_t n;
+    pleach_error err;
+    assert_int_equal(pleach_tokenize(m, "x", 1, 0, &ids, &n, &err), PLEACH_ERR_MISSING);
+    pleach_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dense_checkpoints_match),
+        cmocka_unit_test(packed_checkpoint_matches_in_bf16),
+        cmocka_unit_test(packed_checkpoint_is_close_otherwise),
+        cmocka_unit_test(bits_are_the_same_for_threads_and_cuts),
+        cmocka_unit_test(going_back_gives_the_same_bits),
+        cmocka_unit_test(bf16_cache_is_close),
+        cmocka_unit_test(sessions_refuse_and_stay_as_they_were),
+        cmocka_unit_test(models_refuse_bad_settings),
+        cmocka_unit_test(models_tell_what_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
