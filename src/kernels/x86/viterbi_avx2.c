@@ -58,11 +58,6 @@ static PL_ALWAYS_INLINE void store_interleaved(uint16_t *to, const __m256i *rows
         }
 }
 
-static PL_ALWAYS_INLINE __m256i squared_error(__m256i x, __m256i value)
-{
-    __m256i d = _mm256_sub_epi16(x, value);
-    return _mm256_mulhrs_epi16(d, d);
-}
 
 static PL_ALWAYS_INLINE uint16_t least_lane(__m256i v)
 {
@@ -77,7 +72,8 @@ static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int1
 {
     const int fan = 1 << k;
     const size_t mids = (size_t)1 << (L - 2 * k), groups = (size_t)1 << (L - k);
-    const __m256i x0 = _mm256_set1_epi16(x[0]), x1 = _mm256_set1_epi16(x[1]);
+    const __m256i x0 = _mm256_set1_epi16(x[0]);
+    const __m256i x1_less_x0 = _mm256_set1_epi16((int16_t)(x[1] - x[0]));
     const __m256i highest = _mm256_set1_epi16(INT16_MAX);
     const __m256i fall0 = _mm256_set1_epi16((int16_t)fall[0]);
     const __m256i fall1 = _mm256_set1_epi16((int16_t)fall[1]);
@@ -88,13 +84,14 @@ static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int1
         for (int n = 0; n < fan; n++) {
             __m256i best0 = highest, best1 = highest;
             for (int j = 0; j < fan; j++) {
-                __m256i v = _mm256_load_si256(value++);
-                const __m256i *m = (const __m256i *)(from + (size_t)j * mids + mid);
-                const __m256i *m1 = (const __m256i *)(from + groups + (size_t)j * mids + mid);
-                __m256i cost0 = _mm256_add_epi16(_mm256_load_si256(m), squared_error(x0, v));
-                __m256i cost1 = _mm256_add_epi16(_mm256_load_si256(m1), squared_error(x1, v));
-                best0 = _mm256_min_epu16(best0, cost0);
-                best1 = _mm256_min_epu16(best1, cost1);
+                const uint16_t *m = from + (size_t)j * mids + mid;
+                __m256i d0 = _mm256_sub_epi16(x0, _mm256_load_si256(value++));
+                __m256i d1 = _mm256_add_epi16(d0, x1_less_x0); /* spares a load */
+                __m256i e0 = _mm256_mulhrs_epi16(d0, d0), e1 = _mm256_mulhrs_epi16(d1, d1);
+                __m256i m0 = _mm256_load_si256((const __m256i *)m);
+                __m256i m1 = _mm256_load_si256((const __m256i *)(m + groups));
+                best0 = _mm256_min_epu16(best0, _mm256_add_epi16(m0, e0));
+                best1 = _mm256_min_epu16(best1, _mm256_add_epi16(m1, e1));
             }
             if (renormalise) {
                 best0 = _mm256_sub_epi16(best0, fall0);

@@ -38,12 +38,6 @@ static PL_ALWAYS_INLINE void store_interleaved(uint16_t *to, const __m512i *rows
     for (int i = 0; i < count; i++) _mm512_store_si512(to + LANES * i, now[i]);
 }
 
-static PL_ALWAYS_INLINE __m512i squared_error(__m512i x, __m512i value)
-{
-    __m512i d = _mm512_sub_epi16(x, value);
-    return _mm512_mulhrs_epi16(d, d);
-}
-
 static PL_ALWAYS_INLINE uint16_t least_lane(__m512i v)
 {
     __m256i a = _mm256_min_epu16(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
@@ -51,10 +45,23 @@ static PL_ALWAYS_INLINE uint16_t least_lane(__m512i v)
     return (uint16_t)_mm_cvtsi128_si32(_mm_minpos_epu16(b));
 }
 
-/* What a step carries for one block besides its minima. */
+/* What a step carries for one block besides its minima; `x` of the second block is less the
+ * first's, so that its differences come from the first's and not from another load. */
 typedef struct block_step {
     __m512i x, fall, least;
 } block_step;
+
+/* Takes 32 states into the best costs of both blocks; the second block's minima lie `groups` on. */
+static PL_ALWAYS_INLINE void take(__m512i *best0, __m512i *best1, const block_step *b,
+                                  const int16_t *values, const uint16_t *minima, size_t groups)
+{
+    __m512i d0 = _mm512_sub_epi16(b[0].x, _mm512_load_si512(values));
+    __m512i d1 = _mm512_add_epi16(d0, b[1].x);
+    __m512i e0 = _mm512_mulhrs_epi16(d0, d0), e1 = _mm512_mulhrs_epi16(d1, d1);
+    __m512i m0 = _mm512_load_si512(minima), m1 = _mm512_load_si512(minima + groups);
+    *best0 = _mm512_min_epu16(*best0, _mm512_add_epi16(m0, e0));
+    *best1 = _mm512_min_epu16(*best1, _mm512_add_epi16(m1, e1));
+}
 
 static PL_ALWAYS_INLINE __m512i lower(block_step *b, __m512i minima)
 {
@@ -73,15 +80,8 @@ static PL_ALWAYS_INLINE void step_wide(uint16_t *to, const uint16_t *from, const
         __m512i rows0[16], rows1[16];
         for (int n = 0; n < fan; n++) {
             __m512i best0 = _mm512_set1_epi16(INT16_MAX), best1 = best0;
-            for (int j = 0; j < fan; j++, values += LANES) {
-                const uint16_t *m = from + (size_t)j * mids + mid;
-                __m512i v = _mm512_load_si512(values);
-                __m512i cost0 = _mm512_add_epi16(_mm512_load_si512(m), squared_error(b[0].x, v));
-                __m512i cost1 =
-                    _mm512_add_epi16(_mm512_load_si512(m + groups), squared_error(b[1].x, v));
-                best0 = _mm512_min_epu16(best0, cost0);
-                best1 = _mm512_min_epu16(best1, cost1);
-            }
+            for (int j = 0; j < fan; j++, values += LANES)
+                take(&best0, &best1, b, values, from + (size_t)j * mids + mid, groups);
             rows0[n] = renormalise ? lower(&b[0], best0) : best0;
             rows1[n] = renormalise ? lower(&b[1], best1) : best1;
         }
@@ -106,15 +106,8 @@ static PL_ALWAYS_INLINE void step_narrow(uint16_t *to, const uint16_t *from, con
         __m512i best[2][2];
         for (int i = 0; i < 2; i++) {
             best[0][i] = best[1][i] = _mm512_set1_epi16(INT16_MAX);
-            for (int j = 0; j < FAN; j += 2, values += LANES) {
-                const uint16_t *m = from + j * (LANES / 2);
-                __m512i v = _mm512_load_si512(values);
-                __m512i cost0 = _mm512_add_epi16(_mm512_load_si512(m), squared_error(b[0].x, v));
-                __m512i cost1 =
-                    _mm512_add_epi16(_mm512_load_si512(m + GROUPS), squared_error(b[1].x, v));
-                best[0][i] = _mm512_min_epu16(best[0][i], cost0);
-                best[1][i] = _mm512_min_epu16(best[1][i], cost1);
-            }
+            for (int j = 0; j < FAN; j += 2, values += LANES)
+                take(&best[0][i], &best[1][i], b, values, from + j * (LANES / 2), GROUPS);
         }
         __m512i pair0 = fold(best[0][0], best[0][1]), pair1 = fold(best[1][0], best[1][1]);
         rows0[n / 2] = renormalise ? lower(&b[0], pair0) : pair0;
@@ -131,7 +124,7 @@ static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int1
 {
     block_step b[2];
     for (int i = 0; i < 2; i++)
-        b[i] = (block_step){.x = _mm512_set1_epi16(x[i]),
+        b[i] = (block_step){.x = _mm512_set1_epi16((int16_t)(i ? x[1] - x[0] : x[0])),
                             .fall = _mm512_set1_epi16((int16_t)fall[i]),
                             .least = _mm512_set1_epi16(INT16_MAX)};
     if (L - 2 * k < 5) step_narrow(to, from, values, b, renormalise);
