@@ -67,7 +67,8 @@ pleach_status pleach_trellis_choose_block(uint64_t width, uint32_t *block, uint6
 size_t pl_trellis_block_at(const pleach_trellis *t, uint64_t row, uint64_t block)
 {
     size_t words = pl_trellis_block_words(t);
-    if (!t->interleaved) return ((size_t)row * (size_t)(t->cols / t->block) + (size_t)block) * words;
+    if (!t->interleaved)
+        return ((size_t)row * (size_t)(t->cols / t->block) + (size_t)block) * words;
     return ((size_t)(block / 2) * (size_t)t->rows + (size_t)row) * 2 * words + block % 2 * words;
 }
 
@@ -90,9 +91,15 @@ static PL_ALWAYS_INLINE void states_of_block(uint16_t *states, const uint32_t *w
 void pl_trellis_states(const pleach_trellis *t, uint16_t *states, const uint32_t *words)
 {
     switch (t->bits) {
-    case 2: states_of_block(states, words, t->block, 2, t->state_bits); break;
-    case 3: states_of_block(states, words, t->block, 3, t->state_bits); break;
-    default: states_of_block(states, words, t->block, 4, t->state_bits); break;
+    case 2:
+        states_of_block(states, words, t->block, 2, t->state_bits);
+        break;
+    case 3:
+        states_of_block(states, words, t->block, 3, t->state_bits);
+        break;
+    default:
+        states_of_block(states, words, t->block, 4, t->state_bits);
+        break;
     }
 }
 

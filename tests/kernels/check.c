@@ -78,7 +78,8 @@ void check_fill(check *t, void *p, size_t bytes)
 {
     uint8_t *b = p;
     uint32_t kind = check_below(t, 8);
-    if (kind < 3) memset(p, kind == 0 ? 0xff : 0, bytes);
+    if (kind < 3)
+        memset(p, kind == 0 ? 0xff : 0, bytes);
     else
         for (size_t i = 0; i < bytes; i++) b[i] = (uint8_t)check_rnd(t);
     if (kind == 2 && bytes) b[check_rnd(t) % bytes] = (uint8_t)(1 << check_below(t, 8));
@@ -90,11 +91,21 @@ void check_fill_f32(check *t, float *p, size_t n)
     for (size_t i = 0; i < n; i++) {
         float x = (float)check_normal(t);
         switch (kind) {
-        case 0: x = 0; break;
-        case 1: x = x < 0 ? -0.0f : 0.0f; break;
-        case 2: x *= 1e-40f; break;
-        case 3: x = i & 1 ? -1e18f : 1e18f; break;
-        case 4: x *= 1e-3f; break;
+        case 0:
+            x = 0;
+            break;
+        case 1:
+            x = x < 0 ? -0.0f : 0.0f;
+            break;
+        case 2:
+            x *= 1e-40f;
+            break;
+        case 3:
+            x = i & 1 ? -1e18f : 1e18f;
+            break;
+        case 4:
+            x *= 1e-3f;
+            break;
         }
         p[i] = x;
     }
@@ -248,8 +259,10 @@ bool check_timer_next(check_timer *timer)
     check *t = timer->t;
     if (!t->bench || !t->good) return false;
     double now = seconds();
-    if (timer->runs < 0) timer->deadline = now + 0.5;
-    else timer->best = fmin(timer->best, now - timer->begun);
+    if (timer->runs < 0)
+        timer->deadline = now + 0.5;
+    else
+        timer->best = fmin(timer->best, now - timer->begun);
     if (++timer->runs >= 5 && now > timer->deadline) {
         size_t used = strlen(t->rate);
         snprintf(t->rate + used, sizeof t->rate - used, " %10.3f %s", timer->units / timer->best,
@@ -282,14 +295,20 @@ int main(int argc, char **argv)
     const char *only = NULL;
     check t = {.seed = (uint64_t)time(NULL), .filters = argv + 1};
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) return usage(stdout);
-        else if (strcmp(argv[i], "--bench") == 0) t.bench = true;
-        else if (strcmp(argv[i], "--list") == 0) t.list = true;
-        else if (strcmp(argv[i], "--cpu") == 0 && i + 1 < argc) only = argv[++i];
+        if (strcmp(argv[i], "--help") == 0)
+            return usage(stdout);
+        else if (strcmp(argv[i], "--bench") == 0)
+            t.bench = true;
+        else if (strcmp(argv[i], "--list") == 0)
+            t.list = true;
+        else if (strcmp(argv[i], "--cpu") == 0 && i + 1 < argc)
+            only = argv[++i];
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             t.seed = strtoull(argv[++i], NULL, 10);
-        else if (argv[i][0] == '-') return usage(stderr);
-        else t.filters[t.n_filters++] = argv[i];
+        else if (argv[i][0] == '-')
+            return usage(stderr);
+        else
+            t.filters[t.n_filters++] = argv[i];
     }
     if (!t.list) printf("seed %llu\n", (unsigned long long)t.seed);
     int ran = 0;

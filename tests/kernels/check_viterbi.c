@@ -18,9 +18,12 @@ static void fill_numbers(check *t, int16_t *x, size_t n)
     for (size_t i = 0; i < n; i++) {
         double g = check_normal(t) * (double)PL_VITERBI_UNIT;
         int v = g > limit ? limit : g < -limit ? -limit : (int)g;
-        if (kind == 0) v = 0;
-        else if (kind == 1) v = i & 2 ? limit : -limit;
-        else if (kind == 2) v = (int16_t)check_rnd(t); /* beyond what the encoder gives */
+        if (kind == 0)
+            v = 0;
+        else if (kind == 1)
+            v = i & 2 ? limit : -limit;
+        else if (kind == 2)
+            v = (int16_t)check_rnd(t); /* beyond what the encoder gives */
         x[i] = (int16_t)v;
     }
 }
@@ -84,7 +87,8 @@ static void check_one(check *t, const pl_kernels *c, const pl_kernels *isa, uint
         c->viterbi_forward[k - 2][wide](want, values_c, x, steps, skip);
         isa->viterbi_forward[k - 2][wide](got, values, x, steps, skip);
         check_same(t, got, want, size);
-        if (check_is_reference(t) && skip == 0 && round < 5) against_formula(t, got, x, steps, k, L);
+        if (check_is_reference(t) && skip == 0 && round < 5)
+            against_formula(t, got, x, steps, k, L);
 
         uint32_t group_want[2], group_got[2];
         uint16_t *s_want[2], *s_got[2];
@@ -118,7 +122,8 @@ void check_viterbi(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     for (uint32_t L = 12; L <= 16; L += 4)
         for (uint32_t k = 2; k <= 4; k++)
-            if (check_begin(t, isa->viterbi_forward[k - 2][L == 16] != c->viterbi_forward[k - 2][L == 16],
-                            "viterbi_k%u_l%u", k, L))
+            if (check_begin(
+                    t, isa->viterbi_forward[k - 2][L == 16] != c->viterbi_forward[k - 2][L == 16],
+                    "viterbi_k%u_l%u", k, L))
                 check_one(t, c, isa, k, L);
 }

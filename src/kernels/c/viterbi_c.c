@@ -61,7 +61,8 @@ static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, co
         uint16_t *to = minima + 2 * groups * (t + 1 < skip ? (t + 1) & 1 : t + 1 - skip);
         for (size_t b = 0; b < 2; b++) {
             uint16_t now = t % 4 == 3 ? fall[b] : 0;
-            uint16_t least = step(to + b * groups, from + b * groups, values, x[2 * t + b], now, k, L);
+            uint16_t least =
+                step(to + b * groups, from + b * groups, values, x[2 * t + b], now, k, L);
             if (t % 4 == 3) fall[b] = least;
         }
     }
@@ -116,9 +117,8 @@ void pl_kernels_init_viterbi_c(pl_kernels *k)
     static pl_viterbi_forward_fn *const forwards[3][2] = {{forward_k2_l12, forward_k2_l16},
                                                           {forward_k3_l12, forward_k3_l16},
                                                           {forward_k4_l12, forward_k4_l16}};
-    static pl_viterbi_trace_fn *const traces[3][2] = {{trace_k2_l12, trace_k2_l16},
-                                                      {trace_k3_l12, trace_k3_l16},
-                                                      {trace_k4_l12, trace_k4_l16}};
+    static pl_viterbi_trace_fn *const traces[3][2] = {
+        {trace_k2_l12, trace_k2_l16}, {trace_k3_l12, trace_k3_l16}, {trace_k4_l12, trace_k4_l16}};
     k->viterbi_lanes = LANES;
     memcpy(k->viterbi_forward, forwards, sizeof forwards);
     memcpy(k->viterbi_trace, traces, sizeof traces);

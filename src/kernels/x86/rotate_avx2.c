@@ -79,10 +79,18 @@ static void transform(float *x, const float *before, const float *after, size_t 
     const __m256 one = _mm256_set1_ps(1.0f);
     const __m256 scale = _mm256_set1_ps(1.0f / sqrtf((float)block));
     switch (block) {
-    case 8: runs(x, before, after, scale, n, 1); return;
-    case 16: runs(x, before, after, scale, n, 2); return;
-    case 32: runs(x, before, after, scale, n, 4); return;
-    case 64: runs(x, before, after, scale, n, 8); return;
+    case 8:
+        runs(x, before, after, scale, n, 1);
+        return;
+    case 16:
+        runs(x, before, after, scale, n, 2);
+        return;
+    case 32:
+        runs(x, before, after, scale, n, 4);
+        return;
+    case 64:
+        runs(x, before, after, scale, n, 8);
+        return;
     }
     for (size_t start = 0; start < n; start += block) {
         runs(x + start, before ? before + start : NULL, NULL, one, block, 8);
@@ -94,14 +102,18 @@ static void transform(float *x, const float *before, const float *after, size_t 
 
 void pl_rotate_avx2(float *x, const float *signs, size_t n, size_t block)
 {
-    if (block < LANES) pl_rotate_c(x, signs, n, block);
-    else transform(x, signs, NULL, n, block);
+    if (block < LANES)
+        pl_rotate_c(x, signs, n, block);
+    else
+        transform(x, signs, NULL, n, block);
 }
 
 void pl_unrotate_avx2(float *x, const float *signs, size_t n, size_t block)
 {
-    if (block < LANES) pl_unrotate_c(x, signs, n, block);
-    else transform(x, NULL, signs, n, block);
+    if (block < LANES)
+        pl_unrotate_c(x, signs, n, block);
+    else
+        transform(x, NULL, signs, n, block);
 }
 
 void pl_kernels_init_rotate_avx2(pl_kernels *k)

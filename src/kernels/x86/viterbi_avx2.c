@@ -58,7 +58,6 @@ static PL_ALWAYS_INLINE void store_interleaved(uint16_t *to, const __m256i *rows
         }
 }
 
-
 static PL_ALWAYS_INLINE uint16_t least_lane(__m256i v)
 {
     __m128i a = _mm_min_epu16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -119,8 +118,10 @@ static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, co
     for (size_t t = 0; t < steps; t++) {
         const uint16_t *from = minima + slot * (t < skip ? t & 1 : t - skip);
         uint16_t *to = minima + slot * (t + 1 < skip ? (t + 1) & 1 : t + 1 - skip);
-        if (t % 4 == 3) step(to, from, values, x + 2 * t, fall, 1, k, L);
-        else step(to, from, values, x + 2 * t, fall, 0, k, L);
+        if (t % 4 == 3)
+            step(to, from, values, x + 2 * t, fall, 1, k, L);
+        else
+            step(to, from, values, x + 2 * t, fall, 0, k, L);
     }
 }
 
@@ -166,8 +167,8 @@ static PL_ALWAYS_INLINE void trace(uint16_t *const states[2], uint32_t group[2],
     for (size_t t = steps; t-- > skip;) { /* two independent chains hide each other's latency */
         const uint16_t *from = minima + 2 * groups * (t - skip);
         uint32_t j0 = cheapest(from + (g0 >> k), mids, values + ((size_t)g0 << k), x[2 * t], k);
-        uint32_t j1 = cheapest(from + groups + (g1 >> k), mids, values + ((size_t)g1 << k),
-                               x[2 * t + 1], k);
+        uint32_t j1 =
+            cheapest(from + groups + (g1 >> k), mids, values + ((size_t)g1 << k), x[2 * t + 1], k);
         uint32_t s0 = j0 << (L - k) | g0, s1 = j1 << (L - k) | g1;
         states[0][t] = (uint16_t)s0;
         states[1][t] = (uint16_t)s1;
@@ -203,9 +204,8 @@ void pl_kernels_init_viterbi_avx2(pl_kernels *k)
     static pl_viterbi_forward_fn *const forwards[3][2] = {{forward_k2_l12, forward_k2_l16},
                                                           {forward_k3_l12, forward_k3_l16},
                                                           {forward_k4_l12, forward_k4_l16}};
-    static pl_viterbi_trace_fn *const traces[3][2] = {{trace_k2_l12, trace_k2_l16},
-                                                      {trace_k3_l12, trace_k3_l16},
-                                                      {trace_k4_l12, trace_k4_l16}};
+    static pl_viterbi_trace_fn *const traces[3][2] = {
+        {trace_k2_l12, trace_k2_l16}, {trace_k3_l12, trace_k3_l16}, {trace_k4_l12, trace_k4_l16}};
     k->viterbi_lanes = LANES;
     memcpy(k->viterbi_forward, forwards, sizeof forwards);
     memcpy(k->viterbi_trace, traces, sizeof traces);

@@ -127,8 +127,10 @@ static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int1
         b[i] = (block_step){.x = _mm512_set1_epi16((int16_t)(i ? x[1] - x[0] : x[0])),
                             .fall = _mm512_set1_epi16((int16_t)fall[i]),
                             .least = _mm512_set1_epi16(INT16_MAX)};
-    if (L - 2 * k < 5) step_narrow(to, from, values, b, renormalise);
-    else step_wide(to, from, values, b, renormalise, k, L);
+    if (L - 2 * k < 5)
+        step_narrow(to, from, values, b, renormalise);
+    else
+        step_wide(to, from, values, b, renormalise, k, L);
     for (int i = 0; renormalise && i < 2; i++) fall[i] = least_lane(b[i].least);
 }
 
@@ -140,8 +142,10 @@ static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, co
     for (size_t t = 0; t < steps; t++) {
         const uint16_t *from = minima + slot * (t < skip ? t & 1 : t - skip);
         uint16_t *to = minima + slot * (t + 1 < skip ? (t + 1) & 1 : t + 1 - skip);
-        if (t % 4 == 3) step(to, from, values, x + 2 * t, fall, 1, k, L);
-        else step(to, from, values, x + 2 * t, fall, 0, k, L);
+        if (t % 4 == 3)
+            step(to, from, values, x + 2 * t, fall, 1, k, L);
+        else
+            step(to, from, values, x + 2 * t, fall, 0, k, L);
     }
 }
 
