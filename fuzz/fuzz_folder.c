@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder of two files: the input up to its first zero byte is config.json, the rest is
- * model.safetensors. What opens has its modules bound and its weights computed. */
+ * A folder of two files: the input up to its first zero byte is config.json, up to the second the
+ * header of model.safetensors, and the rest its data. What opens has its modules bound and its
+ * weights computed. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +30,26 @@ static void remove_folder(void)
     rmdir(dir);
 }
 
-static bool write_file(const char *name, const uint8_t *data, size_t size)
+/* Bytes of data up to the first zero byte; *rest is what comes after that. */
+static size_t cut(const uint8_t *data, size_t size, const uint8_t **rest)
 {
-    FILE *f = fopen(path_of(name), "wb");
-    bool good = f && fwrite(data, 1, size, f) == size;
-    return f && fclose(f) == 0 && good;
+    const uint8_t *zero = memchr(data, 0, size);
+    *rest = zero ? zero + 1 : data + size;
+    return zero ? (size_t)(zero - data) : size;
+}
+
+static void write_folder(const uint8_t *data, size_t size)
+{
+    const uint8_t *end = data + size, *second, *third;
+    size_t config = cut(data, size, &second);
+    uint64_t header = cut(second, (size_t)(end - second), &third);
+    FILE *f = fopen(path_of("config.json"), "wb");
+    if (!f || fwrite(data, 1, config, f) != config || fclose(f) != 0) abort();
+    f = fopen(path_of("model.safetensors"), "wb");
+    size_t rest = (size_t)(end - third);
+    if (!f || fwrite(&header, 8, 1, f) != 1 || fwrite(second, 1, header, f) != header ||
+        fwrite(third, 1, rest, f) != rest || fclose(f) != 0)
+        abort();
 }
 
 static void compute(const pl_weight *w)
@@ -76,14 +92,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static bool made;
     if (!made && (!mkdtemp(dir) || atexit(remove_folder) != 0)) abort();
     made = true;
-    const uint8_t *cut = memchr(data, 0, size);
-    size_t config = cut ? (size_t)(cut - data) : size;
+    write_folder(data, size);
     pleach_checkpoint *c;
     pleach_error err;
-    if (!write_file("config.json", data, config)) abort();
-    if (!write_file("model.safetensors", data + config + (cut != NULL),
-                    size - config - (cut != NULL)))
-        abort();
     if (pl_checkpoint_open(dir, &c, &err) != PLEACH_OK) return 0;
     read_model(c);
     pleach_checkpoint_close(c);

@@ -15,7 +15,7 @@ SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1
 
 
 def safetensors(tensors, metadata=None):
-    """tensors: name -> (dtype, shape); the data counts up."""
+    """tensors: name -> (dtype, shape). Header and data; the data counts up."""
     header, size = {}, 0
     if metadata:
         header["__metadata__"] = metadata
@@ -24,7 +24,7 @@ def safetensors(tensors, metadata=None):
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [size, end]}
         size = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(i * 37 % 256 for i in range(size))
+    return text, bytes(i * 37 % 256 for i in range(size))
 
 
 def put(folder, name, data):
@@ -32,11 +32,20 @@ def put(folder, name, data):
     (CORPUS / folder / name).write_bytes(data)
 
 
-put("safetensors", "empty", safetensors({}))
-put("safetensors", "two-tensors", safetensors({"a": ("F32", [2, 2]), "b.weight": ("BF16", [3])},
-                                              {"format": "pt"}))
-put("safetensors", "every-type", safetensors({k: (k, [1]) for k in SIZES}))
-put("safetensors", "scalar-and-empty", safetensors({"s": ("F32", []), "e": ("F32", [0, 8])}))
+def whole(*args):
+    text, data = safetensors(*args)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def in_parts(*args):
+    return b"\0".join(safetensors(*args))
+
+
+put("safetensors", "empty", whole({}))
+put("safetensors", "two-tensors", whole({"a": ("F32", [2, 2]), "b.weight": ("BF16", [3])},
+                                        {"format": "pt"}))
+put("safetensors", "every-type", in_parts({k: (k, [1]) for k in SIZES}))
+put("safetensors", "scalar-and-empty", in_parts({"s": ("F32", []), "e": ("F32", [0, 8])}))
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "vocab_size": 4, "hidden_size": 32,
          "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -46,7 +55,7 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "vocab_size": 4, "hidden_size": 
 
 def folder(name, config, tensors):
     put("folder", name, json.dumps(config, separators=(",", ":")).encode() + b"\0" +
-        safetensors(tensors))
+        in_parts(tensors))
 
 
 def trellis(axis, **more):

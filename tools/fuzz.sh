@@ -15,5 +15,6 @@ for target in "$1"/fuzz_*; do
     mkdir -p "$found"
     echo "== $name"
     "$target" -max_total_time="$2" -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
+        -dict=fuzz/model.dict \
         -artifact_prefix="$found-" "$found" "fuzz/corpus/${name#fuzz_}"
 done
