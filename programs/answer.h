@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One prompt answered: the text streams to stdout and is kept. Shared by run and chat. */
+#ifndef ANSWER_H
+#define ANSWER_H
+
+#include <stdbool.h>
+
+#include "pleach/pleach.h"
+
+typedef struct answer {
+    bool silent;  /* in: keep the text, print nothing */
+    bool stopped; /* Ctrl-C ended it */
+    char *text;   /* NUL-terminated, or NULL for none; pl_free */
+    size_t size, capacity;
+    pleach_generation_stats stats;
+} answer;
+
+/* Feeds the prompt in pieces, so that Ctrl-C is heard between them, and generates. `context` is
+ * what the session holds. With ids_only no text is made. A prompt that does not fit is
+ * PLEACH_ERR_LIMIT. Failing output ends the answer; finish_output then returns EXIT_FAILED. */
+pleach_status answer_prompt(pleach_session *s, size_t context, const int32_t *prompt, size_t n,
+                            const pleach_generation *settings, bool ids_only, answer *a,
+                            pleach_error *err);
+
+/* "prompt: 12 tokens ...; answer: 40 tokens, 35.1 tokens/s" on stderr. */
+void answer_print_stats(const answer *a);
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pleach bench: tokens per second of prompts and of generation, beside what the memory allows. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "commands.h"
+#include "console.h"
+#include "model_options.h"
+
+enum { MOST_REPEATS = 100, ROOF_BYTES = 256 << 20 };
+
+typedef struct bench_values {
+    const char *path;
+    int64_t repeats, generated;
+    int json;
+    model_values model;
+    session_values session;
+} bench_values;
+
+static void defaults(void *values)
+{
+    bench_values *v = values;
+    v->repeats = 5;
+    v->generated = 32;
+    model_values_defaults(&v->model);
+    session_values_defaults(&v->session);
+}
+
+/* Tokens per second over the repeats. */
+typedef struct rate {
+    double best, median;
+} rate;
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static rate rate_of(double *seconds, size_t repeats, double amount)
+{
+    qsort(seconds, repeats, sizeof *seconds, compare);
+    return (rate){.best = amount / seconds[0], .median = amount / seconds[repeats / 2]};
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static uint64_t sum_words(const uint64_t *words, size_t n)
+{
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) sum[j] += words[i + (size_t)j];
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+/* Bytes per second that the threads together read from a buffer larger than any cache. */
+static int measure_roof(int threads, size_t repeats, rate *roof)
+{
+    double seconds[MOST_REPEATS];
+    size_t n = ROOF_BYTES / sizeof(uint64_t), part = n / (size_t)threads;
+    uint64_t total = 0, *words = pl_alloc(n, sizeof *words);
+    if (!words) return fail("out of memory: the buffer that measures memory");
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int t = 0; t < threads; t++) memset(words + (size_t)t * part, t + 1, part * sizeof *words);
+    for (size_t r = 0; r < repeats; r++) {
+        double start = seconds_now();
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : total)
+        for (int t = 0; t < threads; t++) total += sum_words(words + (size_t)t * part, part);
+        seconds[r] = seconds_now() - start;
+    }
+    *roof = rate_of(seconds, repeats, (double)part * threads * sizeof *words);
+    pl_free(words);
+    /* Always false; keeps the reads from being left out. */
+    return total == 1 ? fail("memory was not read") : EXIT_OK;
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+typedef struct bench {
+    pleach_model_info info;
+    pleach_session *session;
+    int32_t *ids;
+    float *logits;
+    size_t repeats;
+} bench;
+
+static pleach_status time_prompt(bench *b, size_t n, rate *out, pleach_error *err)
+{
+    double seconds[MOST_REPEATS];
+    for (size_t r = 0; r < b->repeats; r++) {
+        PL_TRY(pleach_session_truncate(b->session, 0, err));
+        PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
+        progress_line("prompt of %zu tokens, run %zu of %zu", n, r + 1, b->repeats);
+        double start = seconds_now();
+        PL_TRY(pleach_session_feed(b->session, b->ids, n, b->logits, err));
+        seconds[r] = seconds_now() - start;
+    }
+    *out = rate_of(seconds, b->repeats, (double)n);
+    return PLEACH_OK;
+}
+
+/* n single tokens after a prompt of 8; a run's time is that of all n. */
+static pleach_status time_generation(bench *b, size_t n, rate *out, pleach_error *err)
+{
+    double seconds[MOST_REPEATS];
+    for (size_t r = 0; r < b->repeats; r++) {
+        PL_TRY(pleach_session_truncate(b->session, 0, err));
+        PL_TRY(pleach_session_feed(b->session, b->ids, 8, b->logits, err));
+        PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
+        progress_line("%zu generated tokens, run %zu of %zu", n, r + 1, b->repeats);
+        double start = seconds_now();
+        for (size_t i = 0; i < n; i++)
+            PL_TRY(pleach_session_feed(b->session, b->ids + 8 + i, 1, b->logits, err));
+        seconds[r] = seconds_now() - start;
+    }
+    *out = rate_of(seconds, b->repeats, (double)n);
+    return PLEACH_OK;
+}
+
+/* Weight bytes that one token reads: all of them, but a single row of an embedding that is not the
+ * output head too. */
+static pleach_status bytes_per_token(const char *path, uint64_t *bytes, pleach_error *err)
+{
+    pleach_checkpoint *c = NULL;
+    uint64_t embedding = 0;
+    bool has_head = false;
+    *bytes = 0;
+    PL_TRY(pleach_checkpoint_open(path, &c, err));
+    pleach_status status = PLEACH_OK;
+    for (size_t i = 0; status == PLEACH_OK && i < pleach_checkpoint_count(c); i++) {
+        pleach_tensor_info t;
+        status = pleach_checkpoint_tensor(c, i, &t, err);
+        if (status != PLEACH_OK) break;
+        *bytes += t.bytes;
+        if (strstr(t.name, "embed_tokens")) embedding = t.bytes;
+        if (strncmp(t.name, "lm_head", 7) == 0) has_head = true;
+    }
+    if (has_head) *bytes -= embedding;
+    pleach_checkpoint_close(c);
+    return status;
+}
+
+static const size_t prompt_sizes[] = {8, 64, 512};
+
+typedef struct report {
+    rate prompt[PL_COUNT(prompt_sizes)]; /* best 0: longer than the context */
+    rate generation, roof;
+    uint64_t token_bytes;
+} report;
+
+static pleach_status measure(const bench_values *v, bench *b, size_t context, report *out,
+                             pleach_error *err)
+{
+    uint64_t random = 1;
+    size_t n_ids = PL_MAX((size_t)512, 8 + (size_t)v->generated);
+    b->ids = pl_alloc(n_ids, sizeof *b->ids);
+    b->logits = pl_alloc(b->info.vocab_size, sizeof *b->logits);
+    if (!b->ids || !b->logits) return pl_fail_memory(err, "logits", b->info.vocab_size * 4ull);
+    for (size_t i = 0; i < n_ids; i++)
+        b->ids[i] = (int32_t)(pl_random_next(&random) % b->info.vocab_size);
+    for (size_t i = 0; i < PL_COUNT(prompt_sizes); i++)
+        if (prompt_sizes[i] <= context)
+            PL_TRY(time_prompt(b, prompt_sizes[i], &out->prompt[i], err));
+    PL_TRY(time_generation(b, (size_t)v->generated, &out->generation, err));
+    return bytes_per_token(v->path, &out->token_bytes, err);
+}
+
+/* Share of the memory's reading speed that generation makes use of. */
+static double roof_share(const report *r)
+{
+    return r->generation.best * (double)r->token_bytes / r->roof.best;
+}
+
+static void print_report(const bench_values *v, const bench *b, const report *r)
+{
+    printf("%s: %s, %d threads, cpu %s, arith %s; best and median of %zu runs\n", v->path,
+           b->info.architecture, b->info.threads, b->info.cpu,
+           pleach_arith_name((pleach_arith)v->model.arith), b->repeats);
+    for (size_t i = 0; i < PL_COUNT(prompt_sizes); i++)
+        if (r->prompt[i].best > 0)
+            printf("prompt %4zu   %9.2f %9.2f tokens/s\n", prompt_sizes[i], r->prompt[i].best,
+                   r->prompt[i].median);
+    printf("generation    %9.2f %9.2f tokens/s\n", r->generation.best, r->generation.median);
+    printf("memory read   %9.2f %9.2f GB/s\n", r->roof.best * 1e-9, r->roof.median * 1e-9);
+    printf("weights       %9.2f MB a token; generation reads %.1f %% of what the memory allows\n",
+           (double)r->token_bytes * 1e-6, 100 * roof_share(r));
+}
+
+static json_t *rate_json(const rate *r)
+{
+    return json_pack("{s:o, s:o}", "best", json_number(r->best), "median", json_number(r->median));
+}
+
+static int print_report_json(const bench_values *v, const bench *b, const report *r)
+{
+    json_t *prompts = json_array();
+    for (size_t i = 0; i < PL_COUNT(prompt_sizes); i++) {
+        if (r->prompt[i].best == 0) continue;
+        json_t *o = rate_json(&r->prompt[i]);
+        json_object_set_new(o, "tokens", json_integer((json_int_t)prompt_sizes[i]));
+        json_array_append_new(prompts, o);
+    }
+    return print_json(json_pack(
+        "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:o}", "model", json_text(v->path),
+        "architecture", b->info.architecture, "threads", b->info.threads, "cpu", b->info.cpu,
+        "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats", (json_int_t)b->repeats,
+        "prompt", prompts, "generation", rate_json(&r->generation), "memory_bytes_per_second",
+        rate_json(&r->roof), "bytes_per_token", (json_int_t)r->token_bytes, "roof_share",
+        json_number(roof_share(r))));
+}
+
+static int bench_model(const bench_values *v, const pleach_model *m)
+{
+    pleach_error err;
+    report r = {0};
+    bench b = {.repeats = (size_t)v->repeats};
+    pleach_model_get_info(m, &b.info);
+    size_t context = v->session.context ? (size_t)v->session.context : b.info.context_length;
+    int result = open_session(m, &v->session, &b.session);
+    if (result == EXIT_OK) {
+        catch_interrupts(false);
+        if (measure(v, &b, context, &r, &err) != PLEACH_OK) result = fail_status(&err);
+    }
+    if (result == EXIT_OK) result = measure_roof(b.info.threads, b.repeats, &r.roof);
+    progress_end();
+    if (result == EXIT_OK && v->json)
+        result = print_report_json(v, &b, &r);
+    else if (result == EXIT_OK)
+        print_report(v, &b, &r);
+    pl_free(b.ids);
+    pl_free(b.logits);
+    pleach_session_close(b.session);
+    return result;
+}
+
+static int run(const void *values)
+{
+    const bench_values *v = values;
+    pleach_model *m = NULL;
+    int status = open_model(v->path, &v->model, &m);
+    if (status == EXIT_OK) status = bench_model(v, m);
+    pleach_model_close(m);
+    return status;
+}
+
+static const option options[] = {
+    MODEL_OPERAND(bench_values),
+    {.name = "repeats",
+     .letter = 'r',
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 1,
+     .max = MOST_REPEATS,
+     .help = "runs of each measurement",
+     OPTION_AT(bench_values, repeats)},
+    {.name = "tokens",
+     .letter = 'n',
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 1,
+     .max = 100000,
+     .help = "tokens that a generation run makes",
+     OPTION_AT(bench_values, generated)},
+    SESSION_OPTIONS(bench_values),
+    MODEL_OPTIONS(bench_values),
+    {.name = "json",
+     .type = OPTION_FLAG,
+     .help = "print one JSON object",
+     OPTION_AT(bench_values, json)},
+};
+
+const command bench_command = {
+    .name = "bench",
+    .summary = "measure tokens per second",
+    .description =
+        "Measures prompts of 8, 64 and 512 tokens and the generation of single tokens, several "
+        "times each, and in the same run how fast all threads together read memory. The weights "
+        "that one token reads, times the tokens per second, over that speed is the share of the "
+        "memory's limit in use.",
+    .options = options,
+    .n_options = PL_COUNT(options),
+    .examples = (const char *const[]){"pleach bench model-4bit",
+                                      "pleach bench model.gguf -t 4 --json", NULL},
+    .values_size = sizeof(bench_values),
+    .defaults = defaults,
+    .run = run,
+};

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pleach eval: perplexity on a text, and the distance from a teacher. */
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "commands.h"
+#include "console.h"
+#include "input.h"
+#include "model_options.h"
+
+typedef struct eval_values {
+    const char *path, *text, *teacher;
+    int64_t context, chunks;
+    int score, json;
+    model_values model;
+} eval_values;
+
+static void defaults(void *values)
+{
+    eval_values *v = values;
+    pleach_eval_settings s;
+    pleach_eval_settings_defaults(&s);
+    v->context = (int64_t)s.context;
+    v->chunks = (int64_t)s.chunks;
+    v->score = (int)s.score;
+    model_values_defaults(&v->model);
+}
+
+static int show_progress(void *user, size_t done, size_t total, double perplexity)
+{
+    char left[32];
+    double spent = seconds_now() - *(double *)user;
+    if (done > 0)
+        progress_line("chunk %zu of %zu, perplexity %.4f, %s left", done, total, perplexity,
+                      time_text(spent / (double)done * (double)(total - done), left));
+    return interrupted();
+}
+
+static int print_result_json(const pleach_eval_result *r, bool teacher)
+{
+    json_t *o = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "chunks", (json_int_t)r->chunks,
+                          "tokens", (json_int_t)r->tokens, "nll", json_number(r->nll), "nll_error",
+                          json_number(r->nll_error), "perplexity", json_number(r->perplexity),
+                          "perplexity_error", json_number(r->perplexity_error), "seconds",
+                          json_number(r->seconds));
+    if (o && teacher) {
+        json_object_set_new(o, "teacher_perplexity", json_number(r->teacher_perplexity));
+        json_object_set_new(o, "kl", json_number(r->kl));
+        json_object_set_new(o, "kl_error", json_number(r->kl_error));
+        json_object_set_new(o, "kl_p99", json_number(r->kl_p99));
+        json_object_set_new(o, "kl_max", json_number(r->kl_max));
+        json_object_set_new(o, "same_top", json_number(r->same_top));
+    }
+    return print_json(o);
+}
+
+static void print_result(const pleach_eval_result *r, bool teacher)
+{
+    char text[32];
+    printf("perplexity          %.4f +- %.4f\n", r->perplexity, r->perplexity_error);
+    if (teacher) {
+        printf("teacher perplexity  %.4f\n", r->teacher_perplexity);
+        printf(
+            "KL from teacher     %.5f +- %.5f nats a token; 99th percentile %.4f, largest %.4f\n",
+            r->kl, r->kl_error, r->kl_p99, r->kl_max);
+        printf("same top token      %.2f %%\n", 100 * r->same_top);
+    }
+    printf("scored              %zu tokens in %zu chunks, %s\n", r->tokens, r->chunks,
+           time_text(r->seconds, text));
+}
+
+static int evaluate(const eval_values *v, const pleach_model *m, const pleach_model *teacher,
+                    const char *text, size_t size)
+{
+    pleach_error err;
+    pleach_eval_result result;
+    pleach_eval_settings s;
+    double start = seconds_now();
+    pleach_eval_settings_defaults(&s);
+    s.context = (size_t)v->context;
+    s.chunks = (size_t)v->chunks;
+    s.score = (pleach_score)v->score;
+    s.progress = show_progress;
+    s.user = &start;
+    catch_interrupts(false);
+    pleach_status status = pleach_eval(m, teacher, text, size, &s, &result, &err);
+    progress_end();
+    if (status != PLEACH_OK) return fail_status(&err);
+    if (v->json) return print_result_json(&result, teacher != NULL);
+    print_result(&result, teacher != NULL);
+    return EXIT_OK;
+}
+
+static int run(const void *values)
+{
+    const eval_values *v = values;
+    pleach_model *m = NULL, *teacher = NULL;
+    char *text = NULL;
+    size_t size = 0;
+    int status = read_input(v->text, &text, &size);
+    if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
+    if (status == EXIT_OK && v->teacher) status = open_model(v->teacher, &v->model, &teacher);
+    if (status == EXIT_OK) status = evaluate(v, m, teacher, text, size);
+    pleach_model_close(teacher);
+    pleach_model_close(m);
+    pl_free(text);
+    return status;
+}
+
+static const option options[] = {
+    MODEL_OPERAND(eval_values),
+    {.name = "text",
+     .type = OPTION_PATH,
+     .required = true,
+     .argument = "FILE",
+     .help = "the text to predict; \"-\" is standard input",
+     OPTION_AT(eval_values, text)},
+    {.name = "teacher",
+     .type = OPTION_PATH,
+     .argument = "MODEL",
+     .help = "compare with this model, usually the original: KL and the same top token",
+     OPTION_AT(eval_values, teacher)},
+    {.name = "ctx",
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 2,
+     .max = 16777216,
+     .help = "tokens in a chunk; each chunk stands alone",
+     OPTION_AT(eval_values, context)},
+    {.name = "chunks",
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 0,
+     .max = 1000000000,
+     .help = "most chunks; 0: the whole text",
+     OPTION_AT(eval_values, chunks)},
+    {.name = "score",
+     .type = OPTION_CHOICE,
+     .choices = "all|second-half",
+     .help = "predictions that count; second-half: tokens ctx/2+1 to ctx-1 of a chunk",
+     OPTION_AT(eval_values, score)},
+    MODEL_OPTIONS(eval_values),
+    {.name = "json",
+     .type = OPTION_FLAG,
+     .help = "print one JSON object",
+     OPTION_AT(eval_values, json)},
+};
+
+const command eval_command = {
+    .name = "eval",
+    .summary = "measure perplexity, and KL from a teacher, on a text",
+    .description =
+        "Measures how well a model predicts a text: perplexity with its standard error. With a "
+        "teacher also the mean and 99th percentile of KL(teacher || model) in nats per token, and "
+        "how often both have the same likeliest token. The text is cut into chunks of --ctx "
+        "tokens, each on its own, without a begin token.",
+    .options = options,
+    .n_options = PL_COUNT(options),
+    .examples = (const char *const[]){"pleach eval model-4bit --text book.txt",
+                                      "pleach eval model-4bit --teacher model.gguf --text book.txt "
+                                      "--chunks 16 --score second-half --json",
+                                      NULL},
+    .values_size = sizeof(eval_values),
+    .defaults = defaults,
+    .run = run,
+};
