@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Commands that look at and run a model, on checkpoints without a tokenizer.
+. "$(dirname "$0")/common.sh"
+checkpoints=$golden/checkpoints
+model=$checkpoints/llama-tied
+
+# logits and run agree with the reference, from ids in a safetensors file and as text.
+for name in llama-tied llama-rope3 qwen2-bias qwen3-qknorm mistral-swa; do
+    m=$checkpoints/$name
+    tensor "$m/golden.safetensors" logits f4 >"$work/want"
+    expect 0 '' "$PLEACH" logits "$m" --ids "$m/golden.safetensors" -o "$work/$name" --arith f32
+    tensor "$work/$name" logits f4 >"$work/got"
+    difference=$(largest_difference "$work/want" "$work/got")
+    awk "BEGIN {exit !($difference < 1e-3)}" || fault "$name: logits differ by $difference"
+    expect 0 '' "$PLEACH" run "$m" --ids "$m/golden.safetensors" -n 16 --print-ids --arith f32
+    [ "$(cat "$out")" = "$(tensor "$m/golden.safetensors" greedy d4 | paste -sd ' ')" ] ||
+        fault "$name: greedy ids are $(cat "$out")"
+done
+tensor "$model/golden.safetensors" input_ids d4 | paste -sd , >"$work/ids.txt"
+expect 0 '' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o "$work/from-text" --arith f32
+cmp -s "$work/from-text" "$work/llama-tied" || fault "ids as text give other logits"
+[ -z "$(ls "$work" | grep partial)" ] || fault "a partial file is left"
+
+# The same for every number of threads, with packed weights in every arithmetic.
+packed=$checkpoints/llama-packed
+tensor "$packed/golden.safetensors" input_ids d4 | head -n 9 >"$work/nine.txt"
+for arith in int16 f32 bf16; do
+    for t in 1 2 3 4; do
+        expect 0 '' "$PLEACH" logits "$packed" --ids "$work/nine.txt" -o "$work/t$t" -t $t --arith $arith
+        cmp -s "$work/t1" "$work/t$t" || fault "logits with $arith and $t threads differ"
+    done
+done
+# Every level agrees with the reference. The sixth new token is a tie but for rounding.
+for level in c avx2 avx512; do
+    "$PLEACH" --version --json | grep -q "\"$level\"" || continue
+    expect 0 '' "$PLEACH" run "$packed" --cpu $level --arith bf16 -n 5 \
+        --ids "$packed/golden.safetensors" --print-ids
+    [ "$(cat "$out")" = "$(tensor "$packed/golden.safetensors" greedy d4 | head -n 5 | paste -sd ' ')" ] ||
+        fault "llama-packed on $level: greedy ids are $(cat "$out")"
+done
+
+# Sampling: seeds repeat, other seeds differ; the edges of the options.
+ids=(--ids "$work/ids.txt" --print-ids -n 24)
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}"
+cp "$out" "$work/greedy"
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --temp 1 --seed 42
+cp "$out" "$work/seed42"
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --temp 1 --seed 42 -t 1
+cmp -s "$out" "$work/seed42" || fault "a seed does not repeat"
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --temp 1 --seed 43
+! cmp -s "$out" "$work/seed42" || fault "another seed gives the same"
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --temp 1 --top-k 1
+cmp -s "$out" "$work/greedy" || fault "top-k 1 is not greedy"
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --top-k -1 --top-p 0 --min-p 1 --temp 5
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --repeat-penalty 1.5 --repeat-window 8
+! cmp -s "$out" "$work/greedy" || fault "the repetition penalty does nothing"
+expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --kv bf16 --ctx 64
+expect 0 '' "$PLEACH" run "$model" --ids "$work/ids.txt" --json -n 4
+expect_output '"new_tokens": 4'
+expect_output '"finish": "length"'
+expect_output '"prompt_tokens": 40'
+
+# The context ends a generation; a prompt that does not fit is refused.
+expect 0 '' "$PLEACH" run "$model" --ids "$work/ids.txt" --print-ids -n 0 --ctx 48 --ignore-end
+words=$(wc -w <"$out")
+[ "$words" -ge 8 ] && [ "$words" -le 9 ] || fault "a context of 48 leaves $words tokens after 40"
+expect 1 'the prompt has 40 tokens, the context holds 39' \
+    "$PLEACH" run "$model" --ids "$work/ids.txt" --print-ids --ctx 39
+
+# inspect, verify, bench.
+expect 0 '' "$PLEACH" inspect "$packed"
+expect_output '^768x512 .*trellis .*axis 1 T 256 L 12 .*model.layers.0.mlp.up_proj'
+expect_output '^block matrices '
+expect 0 '' "$PLEACH" inspect "$packed" --json
+expect_output '"coding": "trellis"'
+expect_output '"T": 256'
+expect_output '"block_bits":'
+for name in llama-tied llama-packed; do
+    expect 0 '' "$PLEACH" verify "$checkpoints/$name"
+    expect_output 'nothing found$'
+    expect 0 '' "$PLEACH" verify "$checkpoints/$name" --json
+    expect_output '"findings": \[\]'
+done
+expect 0 '' "$PLEACH" bench "$model" -r 1 -n 2
+expect_output '^prompt    8 .*tokens/s'
+expect_output '^generation .*tokens/s'
+expect_output '^memory read .*GB/s'
+expect 0 '' "$PLEACH" bench "$model" -r 2 -n 2 --ctx 80 -t 1 --json
+expect_output '"bytes_per_token": [1-9]'
+expect_output '"roof_share": '
+! grep -q '"tokens": 512' "$out" || fault "bench measures more than the context holds"
+
+# A weight of NaN is found: 0x7fc0 in bf16 over the last weight.
+cp -r "$model" "$work/nan"
+size=$(stat -c %s "$work/nan/model.safetensors")
+printf '\300\177' | dd of="$work/nan/model.safetensors" bs=1 seek=$((size - 2)) conv=notrunc 2>/dev/null
+"$PLEACH" verify "$work/nan" >"$out"
+[ $? -eq 1 ] || fault "verify is content with NaN"
+[ "$(wc -l <"$out")" -eq 1 ] || fault "verify does not print one finding: $(cat "$out")"
+"$PLEACH" verify "$work/nan" --json >"$out"
+[ $? -eq 1 ] || fault "verify --json is content with NaN"
+expect_output '"finding": "'
+
+# What is not there or not fit.
+for c in run verify inspect bench; do
+    arguments=()
+    [ $c != run ] || arguments=(--ids "$work/ids.txt" --print-ids)
+    expect 1 'no-such-model' "$PLEACH" $c "$work/no-such-model" "${arguments[@]}"
+    expect 1 "$work" "$PLEACH" $c "$work" "${arguments[@]}"
+    expect 1 'ids.txt' "$PLEACH" $c "$work/ids.txt" "${arguments[@]}"
+done
+expect 1 'no tokenizer' "$PLEACH" run "$model" --ids "$work/ids.txt"
+expect 1 '.' "$PLEACH" run "$model" -p hello
+expect 1 '.' "$PLEACH" tokenize "$model" hello
+expect 1 '.' "$PLEACH" chat "$model"
+expect 1 'cannot open /no/ids' "$PLEACH" logits "$model" --ids /no/ids -o "$work/x"
+expect 1 '.' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o /no/folder/x
+expect 1 'regular file' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o /dev/null
+expect 1 'regular file' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o "$work"
+expect 1 'expected one I32 tensor' "$PLEACH" logits "$model" --ids "$work/llama-tied" -o "$work/x"
+bad_ids() {
+    printf "$1" >"$work/bad"
+    expect 1 "$2" "$PLEACH" logits "$model" --ids "$work/bad" -o "$work/x"
+}
+bad_ids '' 'at least one token id'
+bad_ids ' , \n' 'at least one token id'
+bad_ids '1 2 three' 'expected a token id, found "three"'
+bad_ids '1 -2' 'expected a token id, found "-2"'
+bad_ids '99999999999' 'expected a token id'
+bad_ids '4294967296' 'expected a token id'
+bad_ids '1 2 384' '384'
+bad_ids '1\0002' 'ids as text'
+bad_ids '\377\377\377\377\377\377\377\377{}' 'expected a header'
+bad_ids '\002\0\0\0\0\0\0\0{}' 'expected one I32 tensor'
+bad_ids '\002\0\0\0\0\0\0\0{]' 'malformed header'
+header='{"ids":{"dtype":"I32","shape":[1],"data_offsets":[0,9]}}'
+bad_ids "\\$(printf %o ${#header})\0\0\0\0\0\0\0${header}abcd" 'expected offsets'
+header='{"ids":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}'
+bad_ids "\\$(printf %o ${#header})\0\0\0\0\0\0\0${header}\377\377\377\377" 'found -1'
+[ ! -e "$work/x" ] && [ ! -e "$work/x.partial" ] || fault "a failed logits run leaves a file"
+
+finish

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Commands with text: tokenize, detokenize, run, chat, eval, on a tiny model of single bytes.
+. "$(dirname "$0")/common.sh"
+m=$work/model
+text_model llama-tied "$m"
+
+# tokenize and detokenize.
+expect 0 '' "$PLEACH" tokenize "$m" 'Hi é'
+[ "$(cat "$out")" = '72 105 32 195 169' ] || fault "tokenize gives $(cat "$out")"
+expect 0 '' "$PLEACH" tokenize "$m" 'Hi' --json
+expect_output '"n": 2'
+printf 'a\nb' >"$work/text"
+expect 0 '' "$PLEACH" tokenize "$m" --file "$work/text"
+[ "$(cat "$out")" = '97 10 98' ] || fault "tokenize --file gives $(cat "$out")"
+[ "$(printf 'a\nb' | "$PLEACH" tokenize "$m")" = '97 10 98' ] || fault "tokenize reads no stdin"
+expect 0 '' "$PLEACH" tokenize "$m" ''
+[ "$(cat "$out")" = '' ] || fault "an empty text has ids: $(cat "$out")"
+expect 0 '' "$PLEACH" tokenize "$m" 'x<|im_end|>'
+[ "$(wc -w <"$out")" -eq 11 ] || fault "a typed control token became one: $(cat "$out")"
+expect 0 '' "$PLEACH" tokenize "$m" 'x<|im_end|>' --special
+[ "$(cat "$out")" = '120 258' ] || fault "tokenize --special gives $(cat "$out")"
+expect 0 '' "$PLEACH" detokenize "$m" 72 105 258
+[ "$(cat "$out")" = 'Hi' ] || fault "detokenize gives $(cat "$out")"
+expect 0 '' "$PLEACH" detokenize "$m" 72,105 258 --special
+[ "$(cat "$out")" = 'Hi<|im_end|>' ] || fault "detokenize --special gives $(cat "$out")"
+[ "$("$PLEACH" tokenize "$m" 'Grüße, 漢字 🦙' | "$PLEACH" detokenize "$m")" = 'Grüße, 漢字 🦙' ] ||
+    fault "text does not survive tokenize and detokenize"
+expect 2 'expected a token id, found "x"' "$PLEACH" detokenize "$m" 1 x
+
+# run: the same text for every number of threads, however the prompt comes; always whole characters.
+expect 0 '' "$PLEACH" run "$m" -p 'Hello there' -n 40
+cp "$out" "$work/answer"
+iconv -f UTF-8 -t UTF-8 "$out" >/dev/null 2>&1 || fault "the answer is not UTF-8"
+for t in 1 2 3 4; do
+    expect 0 '' "$PLEACH" run "$m" -p 'Hello there' -n 40 -t $t
+    cmp -s "$out" "$work/answer" || fault "$t threads answer differently"
+done
+printf 'Hello there' >"$work/prompt"
+expect 0 '' "$PLEACH" run "$m" -f "$work/prompt" -n 40
+cmp -s "$out" "$work/answer" || fault "--file answers differently"
+"$PLEACH" run "$m" -p - -n 40 <"$work/prompt" >"$out"
+cmp -s "$out" "$work/answer" || fault "-p - answers differently"
+"$PLEACH" run "$m" -f <(printf 'Hello there') -n 40 >"$out"
+cmp -s "$out" "$work/answer" || fault "a pipe as --file answers differently"
+expect 0 '' "$PLEACH" run "$m" -p 'Hello there' -n 40 --verbose
+grep -q '^prompt: 11 tokens.*answer: [0-9]* tokens' "$err" || fault "no statistics: $(cat "$err")"
+expect 0 '' "$PLEACH" run "$m" -p 'Hello there' -n 40
+[ ! -s "$err" ] || fault "statistics without a terminal: $(cat "$err")"
+for seed in 1 2 3 4 5; do
+    expect 0 '' "$PLEACH" run "$m" -p 'Hello' -n 60 --temp 3 --seed $seed
+    iconv -f UTF-8 -t UTF-8 "$out" >/dev/null 2>&1 || fault "seed $seed: the answer is not UTF-8"
+done
+expect 0 '' "$PLEACH" run "$m" --chat -p 'Hello <|im_end|>' --system 'Be brief.' -n 8 --json
+expect_output '"prompt_tokens": '
+expect 0 '' "$PLEACH" run "$m" -p '<|im_start|>user' --special -n 1 --json
+expect_output '"prompt_tokens": 5'
+expect 1 'at least one token' "$PLEACH" run "$m" -p ''
+expect 1 'cannot open /no/file' "$PLEACH" run "$m" -f /no/file
+expect 1 'the context holds' "$PLEACH" run "$m" -p "$(head -c 600 /dev/zero | tr '\0' x)"
+
+# Ctrl-C ends the answer: status 130.
+"$PLEACH" run "$m" -p Hello -n 0 --ignore-end --ctx 100000 >"$out" 2>"$err" &
+pid=$!
+for _ in $(seq 100); do [ -s "$out" ] && break; sleep 0.05; done
+kill -INT $pid
+wait $pid
+[ $? -eq 130 ] || fault "an interrupted run does not give 130"
+
+# A reader that leaves.
+{ "$PLEACH" run "$m" -p Hello -n 0 --ignore-end --ctx 100000 2>"$err"; echo $? >"$work/status"; } | head -c 10 >/dev/null
+[ "$(cat "$work/status")" = 1 ] || fault "a closed pipe gives status $(cat "$work/status")"
+grep -q 'cannot write to standard output: Broken pipe' "$err" || fault "a closed pipe: $(cat "$err")"
+[ "$(wc -l <"$err")" -eq 1 ] || fault "a closed pipe is reported more than once"
+
+# chat: turns from a pipe.
+chat() { printf '%s\n' "$@" | "$PLEACH" chat "$m" -n 12 -v >"$out" 2>"$err"; }
+chat 'Hello' 'And now?' || fault "chat gives $?"
+grep -c '^prompt: ' "$err" | grep -q '^2$' || fault "chat does not answer twice: $(cat "$err")"
+sed -n 2p "$err" | grep -q ', [1-9][0-9]* of them cached' || fault "chat reuses no prefix: $(cat "$err")"
+iconv -f UTF-8 -t UTF-8 "$out" >/dev/null 2>&1 || fault "chat's answers are not UTF-8"
+chat 'Hello' '/reset' 'Hello' || fault "chat with /reset gives $?"
+awk '/^prompt: / {print $2}' "$err" | uniq | wc -l | grep -q '^1$' || fault "/reset forgets nothing: $(cat "$err")"
+chat '/system Be brief.' 'Hello' '/quit' 'Never reached' || fault "chat with /quit gives $?"
+grep -c '^prompt: ' "$err" | grep -q '^1$' || fault "/quit does not leave: $(cat "$err")"
+chat '/help' || fault "chat with /help gives $?"
+expect_output '^/reset '
+expect_output '^/system '
+! chat '/rest' || fault "an unknown chat command passes"
+grep -q '^pleach: unknown command /rest; .*/reset' "$err" || fault "no hint: $(cat "$err")"
+chat '' || fault "an empty line ends chat with $?"
+expect 0 '' "$PLEACH" chat "$m"
+! chat "$(head -c 600 /dev/zero | tr '\0' x)" || fault "a turn that does not fit passes"
+grep -q 'the context holds' "$err" || fault "no word about the context: $(cat "$err")"
+
+# A chat format that is not known is refused.
+cp -r "$m" "$work/no-template"
+echo '{}' >"$work/no-template/tokenizer_config.json"
+expect 1 'template' "$PLEACH" chat "$work/no-template"
+expect 1 'template' "$PLEACH" run "$work/no-template" --chat -p hello
+
+# On a terminal: a prompt, editing, Ctrl-C at the prompt and Ctrl-D.
+if command -v script >/dev/null; then
+    { sleep 1; printf '/hellp\177\177p\r'; sleep 0.5; printf 'half\003'; sleep 0.5; printf '/quit\r'; sleep 0.5; } |
+        timeout 20 script -qec "$PLEACH chat $m" /dev/null >"$out" 2>&1 || fault "chat on a terminal gives $?"
+    expect_output '> '
+    expect_output '^/reset  '
+fi
+
+# eval.
+head -c 3000 "$PLEACH_SOURCE/LICENSE" >"$work/text"
+expect 0 '' "$PLEACH" eval "$m" --text "$work/text" --ctx 64 --chunks 4
+expect_output '^perplexity  *[1-9]'
+expect 0 '' "$PLEACH" eval "$m" --text "$work/text" --ctx 64 --chunks 4 --score second-half --teacher "$m" --json
+expect_output '"chunks": 4'
+expect_output '"tokens": 124'
+expect_output '"kl": 0.0'
+expect_output '"same_top": 1.0'
+cp "$out" "$work/json"
+expect 0 '' "$PLEACH" eval "$m" --text "$work/text" --ctx 64 --chunks 4 --score second-half --teacher "$m" --json -t 1
+diff <(grep -v seconds "$out") <(grep -v seconds "$work/json") >/dev/null || fault "eval depends on threads"
+expect 1 'cannot open' "$PLEACH" eval "$m" --text "$work/no-text"
+expect 1 '.' "$PLEACH" eval "$m" --text /dev/null
+expect 1 'no-teacher' "$PLEACH" eval "$m" --text "$work/text" --teacher "$work/no-teacher"
+
+finish
