@@ -74,6 +74,18 @@ static pleach_status check_partial(pl_json_source at, const json_t *object, plea
     return PLEACH_OK;
 }
 
+/* One set of parameters for all layers; families with several nest an object for each kind. */
+static pleach_status check_flat(pl_json_source at, const json_t *scaling, pleach_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)scaling, key, value)
+        PL_FAIL_IF(json_is_object(value), err, PLEACH_ERR_UNSUPPORTED,
+                   "%s: %s%s has parameters of its own, which is not supported", at.file, at.prefix,
+                   key);
+    return PLEACH_OK;
+}
+
 pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
                                        pleach_error *err)
 {
@@ -97,6 +109,7 @@ pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_
     PL_FAIL_IF(!json_is_object(scaling), err, PLEACH_ERR_FORMAT,
                "%s: %.*s is %s, expected an object", file, (int)strlen(at.prefix) - 1, at.prefix,
                pl_json_kind(scaling));
+    PL_TRY(check_flat(at, scaling, err));
     PL_TRY(check_partial(at, scaling, err));
     PL_TRY(pl_json_f64_or(at, scaling, "rope_theta", 1e-3, 1e15, &r->theta, err));
     PL_TRY(read_kind(at, scaling, &r->kind, err));

@@ -194,6 +194,8 @@ static void theta_is_found_in_both_places(void **state)
     assert_int_equal(read("{\"rope_scaling\":null,\"rope_theta\":5}").rope.kind, PL_ROPE_DEFAULT);
     refuse("{\"rope_theta\":0}", "rope_theta is 0");
     refuse("{\"rope_parameters\":{\"rope_theta\":\"x\"}}", "rope_parameters.rope_theta is a string");
+    refuse("{\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6}}}",
+           "rope_parameters.full_attention has parameters of its own");
     refuse("{\"rope_scaling\":[]}", "rope_scaling is an array");
 }
 
