@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Affine encoding. Scale and bias are rounded first and the codes are chosen for the rounded ones, so
- * no error of theirs is left that a code could have made good. */
+ * Affine encoding. Scale and bias are rounded first and the codes are chosen for the rounded ones,
+ * so no error of theirs is left that a code could have made good. */
 #include "affine.h"
 
 #include <math.h>

@@ -17,7 +17,7 @@ typedef struct pl_affine {
 
 /* Codes one row of n finite numbers, n a multiple of the group: words [n*bits/32], scales and
  * biases [n/group]. Every code is the one whose decoded value, with the rounding of `type` at each
- * step, is nearest. Returns the squared error, or infinity when a scale or bias overflows the type. */
+ * step, is nearest. Returns the squared error; infinity when a scale or bias overflows the type. */
 double pl_affine_encode_row(const pl_affine *a, const float *row, size_t n, uint32_t *words,
                             uint16_t *scales, uint16_t *biases);
 

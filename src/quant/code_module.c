@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Coding one module. Trellis: load, rotate, encode stored rows strip by strip, measure. Affine: row by
- * row, with the type of scales that errs least. */
+ * Coding one module. Trellis: load, rotate, encode stored rows strip by strip, measure. Affine: row
+ * by row, with the type of scales that errs least. */
 #include "code_module.h"
 
 #include <math.h>
@@ -207,8 +207,8 @@ static pleach_status read_affine_rows(affine_work *w, uint64_t first, uint64_t s
 #pragma omp parallel for num_threads(w->coder->threads) schedule(static)
     for (uint64_t i = 0; i < n; i++) {
         uint64_t row, col;
-        if (!pl_read_rows(&w->item->source, w->whole, first + i * stride, 1, w->coder->matrix + i * m->in,
-                          &row, &col))
+        if (!pl_read_rows(&w->item->source, w->whole, first + i * stride, 1,
+                          w->coder->matrix + i * m->in, &row, &col))
             continue;
 #pragma omp critical(pl_code_affine)
         if (row < bad_row) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config.json and the files beside the weights. Each is synced before it has its name; the folder as
- * a whole is published by output_path.c. */
+ * config.json and the files beside the weights. Each is synced before it has its name; the folder
+ * as a whole is published by output_path.c. */
 #include "model_folder.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "format/checkpoint.h"
 
-/* The source's configuration as JSON, without what says how its weights were packed. Fresh object. */
+/* The source's configuration, without what says how its weights were packed. Fresh object. */
 pleach_status pl_source_config(const pleach_checkpoint *source, json_t **out, pleach_error *err);
 pleach_status pl_write_json(const char *dir, const char *name, const json_t *json,
                             pleach_error *err);

@@ -206,7 +206,7 @@ static pleach_status sync_folder(const char *path, pleach_error *err)
 }
 
 /* Swaps staging and OUT, so that one of them is under the name at every moment; where the file
- * system cannot swap, the old folder steps aside first. Either way it ends up in the work folder. */
+ * system cannot swap, the old one steps aside first. Either way it ends up in the work folder. */
 static int exchange(const pl_output_path *p, const char *old)
 {
     if (renameat2(AT_FDCWD, p->staging, AT_FDCWD, p->out, RENAME_EXCHANGE) == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The output's tensors: listing, converting, and cutting into shards. Files go through pl_output, so
- * each is synced before it has its name. */
+ * The output's tensors: listing, converting, and cutting into shards. Files go through pl_output,
+ * so each is synced before it has its name. */
 #include "outputs.h"
 
 #include <inttypes.h>

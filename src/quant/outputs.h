@@ -29,9 +29,9 @@ pleach_status pl_outputs_add_module(pl_outputs *o, const char *module, const pl_
                                     pl_dtype type, pleach_error *err);
 void pl_outputs_free(pl_outputs *o);
 
-/* Writes the list into `dir`, in order: model.safetensors, or shards of at most shard_bytes (a larger
- * tensor has one to itself) and their index. Equal types are copied as they are; NaN or infinity in
- * what is converted is PLEACH_ERR_DATA. */
+/* Writes the list into `dir`, in order: model.safetensors, or shards of at most shard_bytes (a
+ * larger tensor has one to itself) and their index. Equal types are copied as they are; NaN or
+ * infinity in what is converted is PLEACH_ERR_DATA. */
 pleach_status pl_outputs_write(const pl_outputs *o, const char *dir, uint64_t shard_bytes,
                                pleach_error *err);
 

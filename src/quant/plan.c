@@ -236,8 +236,8 @@ static pleach_status plan_carried(pl_plan *plan, pleach_error *err)
 
 #define FIXED_MEMORY ((uint64_t)96 << 20) /* code, libraries, tokenizer, small buffers */
 
-/* Memory for one module beside the coder's buffers: the pages of the source that are being read, and
- * the whole matrix of a source that is in the trellis itself. */
+/* Memory for one module beside the coder's buffers: the pages of the source that are being read,
+ * and the whole matrix of a source that is in the trellis itself. */
 static uint64_t item_memory(const pl_plan_item *item)
 {
     const pl_module *m = &item->module;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The driver: plans, codes module after module into the work folder, then puts the result together
- * and publishes it. Linear layers come first, so that the speed shown early is the one that lasts. */
+ * and publishes it. Linear layers come first, so that the speed shown early is one that lasts. */
 #include "pleach/quantize.h"
 
 #include <stdio.h>
@@ -324,10 +324,10 @@ static json_t *make_binding(const pl_plan *plan)
     json_t *keep = json_array(), *source = pl_source_fingerprint(plan->source, s->threads);
     for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
     return json_pack("{s:s, s:s, s:o, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:o}}", "work",
-                     "quantize", "version", PLEACH_VERSION, "source", source, "settings", "bits", (int)s->bits, "axis",
-                     s->axis, "state bits", (int)s->state_bits, "embed bits", (int)s->embed_bits,
-                     "head bits", (int)s->head_bits, "rotate", (int)s->rotate, "seed",
-                     (json_int_t)s->seed, "cpu", s->cpu, "keep", keep);
+                     "quantize", "version", PLEACH_VERSION, "source", source, "settings", "bits",
+                     (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits, "embed bits",
+                     (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate", (int)s->rotate,
+                     "seed", (json_int_t)s->seed, "cpu", s->cpu, "keep", keep);
 }
 
 static pleach_status open_job(run *r, pleach_error *err)

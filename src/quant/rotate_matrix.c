@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading and rotating a matrix. One pass over the rows of W rotates the inputs and writes stored rows
- * (transposing for axis 0); a second one scales and rotates the outputs in place. */
+ * Reading and rotating a matrix. One pass over the rows of W rotates the inputs and writes stored
+ * rows (transposing for axis 0); a second one scales and rotates the outputs in place. */
 #include "rotate_matrix.h"
 
 #include <math.h>
@@ -182,7 +182,8 @@ static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
     for (uint64_t g = 0; g < groups; g++)
         load_group(l, g * GROUP, PL_MIN(m->out - g * GROUP, (uint64_t)GROUP),
                    l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
-    if (item->source.weight) pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
+    if (item->source.weight)
+        pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
     if (l->bad_row != UINT64_MAX) return pl_fail_value(err, m->name, l->bad_row, l->bad_col);
     if (item->output_scale) find_output_scale(l, output_scale);
 
@@ -193,7 +194,8 @@ static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
         uint32_t block = item->rotate_out.block;
 #pragma omp parallel for num_threads(l->threads) schedule(dynamic)
         for (uint64_t b = 0; b < m->out / block; b++)
-            rotate_across(l, b * block, l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
+            rotate_across(l, b * block,
+                          l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
     }
     return PLEACH_OK;
 }

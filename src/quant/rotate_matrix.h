@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A weight matrix made ready for coding: read, rotated on both sides, scaled by output, and laid out in
- * stored-row order. */
+ * A weight matrix made ready for coding: read, rotated on both sides, scaled by output, and laid
+ * out in stored-row order. */
 #ifndef PL_QUANT_ROTATE_MATRIX_H
 #define PL_QUANT_ROTATE_MATRIX_H
 
@@ -15,9 +15,9 @@
 uint32_t pl_rotation_block(uint64_t width);
 
 /* dst [rows][cols] of item->trellis: W' = R_out^T diag(1/a) W R_in with padding zero, in stored
- * rows. When item->output_scale, output_scale [out] receives a as fp16 bits, a_o = RMS(row o) over the
- * mean of all rows' RMS (1 for a row of zeros); else it may be NULL. PLEACH_ERR_DATA names tensor,
- * row and column of the first NaN or infinity. The same bits for every thread count. */
+ * rows. When item->output_scale, output_scale [out] receives a as fp16 bits, a_o = RMS(row o) over
+ * the mean of all rows' RMS (1 for a row of zeros); else it may be NULL. PLEACH_ERR_DATA names
+ * tensor, row and column of the first NaN or infinity. The same bits for every thread count. */
 pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, int threads,
                               float *dst, uint16_t *output_scale, pleach_error *err);
 

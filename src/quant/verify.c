@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a whole checkpoint for what opening it cannot see: bad numbers, and tensors that the model
- * needs and the files lack or hold in another size. */
+ * Reading a whole checkpoint for what opening it cannot see: bad numbers, and tensors that the
+ * model needs and the files lack or hold in another size. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -47,7 +47,8 @@ static pleach_status reserve_row(verifier *v, const pl_tensor *t, pleach_error *
 
 static pleach_status verify_finite(verifier *v, const pl_tensor *t, pleach_error *err)
 {
-    uint64_t rows = pl_tensor_rows(t), width = pl_tensor_width(t), bad = 0, bad_row = 0, bad_col = 0;
+    uint64_t rows = pl_tensor_rows(t), width = pl_tensor_width(t), bad = 0, bad_row = 0,
+             bad_col = 0;
     if (!pl_dtype_get(t->type)->numeric) return PLEACH_OK;
     PL_TRY(reserve_row(v, t, err));
     for (uint64_t r = 0; r < rows; r++) {
@@ -110,7 +111,8 @@ static void verify_layer_vectors(verifier *v, const pl_config *c, uint32_t layer
         verify_vector(v, kv, "%s.%u.self_attn.k_proj.bias", prefix, layer);
         verify_vector(v, kv, "%s.%u.self_attn.v_proj.bias", prefix, layer);
     }
-    if (c->output_bias) verify_vector(v, c->hidden_size, "%s.%u.self_attn.o_proj.bias", prefix, layer);
+    if (c->output_bias)
+        verify_vector(v, c->hidden_size, "%s.%u.self_attn.o_proj.bias", prefix, layer);
     if (c->mlp_bias) {
         verify_vector(v, c->intermediate_size, "%s.%u.mlp.gate_proj.bias", prefix, layer);
         verify_vector(v, c->intermediate_size, "%s.%u.mlp.up_proj.bias", prefix, layer);
@@ -118,8 +120,8 @@ static void verify_layer_vectors(verifier *v, const pl_config *c, uint32_t layer
     }
 }
 
-/* Shapes, and the scales that only a module's coding gives a range: those of the trellis, and output
- * scales, are not negative. */
+/* Shapes, and the scales that only a module's coding gives a range: those of the trellis, and
+ * output scales, are not negative. */
 static pleach_status verify_module(verifier *v, const pl_module *m, pleach_error *err)
 {
     pl_weight w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the quantiser's tests share: a scratch folder, files compared and changed, and one matrix as a
- * module of its own. */
+ * What the quantiser's tests share: a scratch folder, files compared and changed, and one matrix as
+ * a module of its own. */
 #ifndef QUANTIZE_FIXTURE_H
 #define QUANTIZE_FIXTURE_H
 
@@ -83,7 +83,8 @@ static inline pleach_quantize_settings bits(uint32_t k)
         pleach_error *err = &e_;                                                                   \
         int got_ = (expr);                                                                         \
         if (got_ != (status) || e_.code != got_ || !strstr(e_.message, part))                      \
-            fail_msg("%s: status %d, line \"%s\", expected \"%s\"", #expr, got_, e_.message, part); \
+            fail_msg("%s: status %d, line \"%s\", expected \"%s\"", #expr, got_, e_.message,       \
+                     part);                                                                        \
     } while (0)
 
 static inline void read_all(const char *path, char **data, size_t *size)

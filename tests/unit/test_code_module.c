@@ -32,7 +32,8 @@ static pl_plan_item make_item(pl_tensor *source, const float *w, uint64_t out, u
     item.source = (pl_weight){.out = out, .in = in, .weight = source};
     item.trellis = (pleach_trellis){.bits = k, .state_bits = 12, .axis = axis,
                                     .rows = axis ? out : in};
-    assert_ok(pleach_trellis_choose_block(item.width, &item.trellis.block, &item.trellis.cols, err));
+    assert_ok(
+        pleach_trellis_choose_block(item.width, &item.trellis.block, &item.trellis.cols, err));
     if (rotate != PLEACH_ROTATE_NONE) item.rotate_in = (pl_rotation){pl_rotation_block(in), 7};
     if (rotate == PLEACH_ROTATE_BOTH) item.rotate_out = (pl_rotation){pl_rotation_block(out), 8};
     item.output_scale = rotate == PLEACH_ROTATE_INPUT_SCALE && axis == 0;
@@ -109,12 +110,14 @@ static void test_widths(void **state)
             float *q = code_and_restore(&item, &reported);
             double all = relative(w, q, 0, out * in, 0, 1);
             if (all > .025 || fabs(all - reported) > 1e-4)
-                fail_msg("width %d axis %u: error %g, reported %g", (int)width, axis, all, reported);
+                fail_msg("width %d axis %u: error %g, reported %g", (int)width, axis, all,
+                         reported);
             /* The tail of the coded axis is coded as well as the rest. */
             size_t tail = width >= 257 ? 32 : width / 2;
             double end = axis ? relative(w, q, in - tail, in, in, out)
                               : relative(w, q, (out - tail) * in, out * in, 0, 1);
-            if (end > .04) fail_msg("width %d axis %u: error of the tail %g", (int)width, axis, end);
+            if (end > .04)
+                fail_msg("width %d axis %u: error of the tail %g", (int)width, axis, end);
             free(q);
             free(w);
             pl_map_close(&map);
@@ -238,8 +241,8 @@ static void test_errors_decrease(void **state)
         pl_map map = map_matrix(w, OUT * IN);
         for (uint32_t k = 2; k <= 4; k++) {
             pl_tensor source;
-            pl_plan_item item = make_item(&source, (const float *)map.data, OUT, IN, k, layer / 2 % 2,
-                                          PLEACH_ROTATE_BOTH);
+            pl_plan_item item = make_item(&source, (const float *)map.data, OUT, IN, k,
+                                          layer / 2 % 2, PLEACH_ROTATE_BOTH);
             double error;
             free(code_and_restore(&item, &error));
             assert_true(error < last * .5);
@@ -319,7 +322,8 @@ static void test_affine_nearest(void **state)
             float row[64];
             uint32_t words[16];
             uint16_t scale, bias;
-            for (int i = 0; i < 64; i++) row[i] = normal(&seed) * (round % 7 ? 1 : 1e-4f) + round % 3;
+            for (int i = 0; i < 64; i++)
+                row[i] = normal(&seed) * (round % 7 ? 1 : 1e-4f) + round % 3;
             double error = pl_affine_encode_row(&a, row, 64, words, &scale, &bias), best = 0;
             float s = t ? pl_fp16_to_f32(scale) : pl_bf16_to_f32(scale);
             float b = t ? pl_fp16_to_f32(bias) : pl_bf16_to_f32(bias);

@@ -140,7 +140,8 @@ typedef struct expected {
 
 static void look_for(void *user, const char *tensor, const char *line)
 {
-    for (expected *e = user; e->tensor; e++) e->found += strstr(tensor, e->tensor) && strstr(line, e->line);
+    for (expected *e = user; e->tensor; e++)
+        e->found += strstr(tensor, e->tensor) && strstr(line, e->line);
 }
 
 /* A packed folder rewritten without a norm, with a longer one, and with bad scales. */

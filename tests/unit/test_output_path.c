@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Outputs that would harm their source, or something else, are refused before anything is written. */
+ * Outputs that would harm their source, or something else, are refused before any writing. */
 #include "quantize_fixture.h"
 
 #include "format/checkpoint.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quantised folders read back: errors by bit width for every layout and rotation, what is kept, what
- * is refused, and independence of the thread count. */
+ * Quantised folders read back: errors by bit width for every layout and rotation, what is kept,
+ * what is refused, and independence of the thread count. */
 #include "quantize_fixture.h"
 
 #include "format/checkpoint.h"
@@ -17,7 +17,8 @@ static const char *golden(const char *name)
 }
 
 /* |W - Q|^2 / |W|^2 of one module of two checkpoints. */
-static double module_error(const pleach_checkpoint *a, const pleach_checkpoint *b, const pl_module *m)
+static double module_error(const pleach_checkpoint *a, const pleach_checkpoint *b,
+                           const pl_module *m)
 {
     pl_weight wa, wb;
     assert_ok(pl_checkpoint_weight(a, m->name, m->out, m->in, &wa, err));
@@ -260,16 +261,19 @@ static void test_settings(void **state)
 {
     (void)state;
     pleach_quantize_settings s = bits(5);
-    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT, "bits is 5");
+    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT,
+                   "bits is 5");
     s = bits(3);
     s.axis = 2;
-    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT, "axis is 2");
+    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT,
+                   "axis is 2");
     s = bits(3);
     s.state_bits = 14;
     assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT, "is 14");
     s = bits(3);
     s.embed_bits = 3;
-    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT, "embed bits");
+    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT,
+                   "embed bits");
     s = bits(3);
     s.cpu = "pentium";
     assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT, "pentium");

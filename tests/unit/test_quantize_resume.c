@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interrupted quantising: stopped at every tensor, killed at any moment, out of room; resumed to the
- * same bytes, and refused when source or settings changed. */
+ * Interrupted quantising: stopped at every tensor, killed at any moment, out of room; resumed to
+ * the same bytes, and refused when source or settings changed. */
 #include "quantize_fixture.h"
 
 #include <errno.h>
@@ -61,7 +61,8 @@ static void test_stopped_at_every_tensor(void **state)
 }
 
 /* Starts `name` and stops it after n tensors. */
-static void leave_partial(const char *source, const char *name, pleach_quantize_settings s, size_t n)
+static void leave_partial(const char *source, const char *name, pleach_quantize_settings s,
+                          size_t n)
 {
     stopper stopper = {.stop_at = n};
     s.progress = stop;
@@ -181,7 +182,8 @@ static void run_and_kill(const char *out, int force, long microseconds)
         s.force = force;
         _exit(pleach_quantize(TIED, out, &s, NULL, NULL) == PLEACH_OK ? 0 : 1);
     }
-    struct timespec t = {.tv_sec = microseconds / 1000000, .tv_nsec = microseconds % 1000000 * 1000};
+    struct timespec t = {.tv_sec = microseconds / 1000000,
+                         .tv_nsec = microseconds % 1000000 * 1000};
     nanosleep(&t, NULL);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
