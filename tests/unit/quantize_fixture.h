@@ -25,7 +25,7 @@
 
 #define TIED PLEACH_TEST_DATA "/golden/checkpoints/llama-tied"
 
-static char scratch[64];
+static char scratch[160];
 
 /* A path inside the scratch folder; eight may be in use at once. */
 static inline const char *at(const char *name)
@@ -48,7 +48,8 @@ static inline void remove_tree(const char *path)
 static inline int make_scratch(void **state)
 {
     (void)state;
-    strcpy(scratch, "/tmp/pleach-test-XXXXXX");
+    const char *base = getenv("TMPDIR");
+    snprintf(scratch, sizeof scratch, "%s/pleach-test-XXXXXX", base ? base : "/tmp");
     return mkdtemp(scratch) ? 0 : -1;
 }
 
