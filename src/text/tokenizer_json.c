@@ -42,6 +42,14 @@ static pleach_status read_added_token(pl_tokenizer *t, const json_t *o, size_t e
     /* The model's own id counts, as in the reference; what must agree there does in real files. */
     int32_t known = pl_vocabulary_find(&t->vocabulary, literal, size);
     if (known >= 0) token.id = known;
+    int32_t index;
+    if (pl_trie_longest(&t->literals, literal, size, &index) == size) { /* the last one counts */
+        token.literal = t->added[index].literal;
+        token.size = size;
+        token.id = t->added[index].id;
+        t->added[index] = token;
+        return PLEACH_OK;
+    }
     if (pl_grow((void **)&t->added, &t->added_capacity, t->n_added + 1, sizeof *t->added))
         return pl_fail_memory(err, "added tokens", sizeof *t->added);
     token.literal = pl_alloc(size + 1, 1);
@@ -50,7 +58,7 @@ static pleach_status read_added_token(pl_tokenizer *t, const json_t *o, size_t e
     token.literal[size] = 0;
     token.size = size;
     t->added[t->n_added++] = token;
-    return PLEACH_OK;
+    return pl_trie_add(&t->literals, literal, size, (int32_t)t->n_added - 1, false, err);
 }
 
 static pleach_status read_added_tokens(pl_tokenizer *t, const json_t *list, size_t entries,
@@ -106,8 +114,7 @@ static pleach_status index_added(pl_tokenizer *t, pleach_error *err)
         const char *literal = token->literal;
         size_t size = token->size;
         if (token->special != (k < t->n_added)) continue;
-        status = pl_trie_add(&t->literals, literal, size, (int32_t)i, false, err);
-        if (!status && token->normalized)
+        if (token->normalized)
             status = pl_normalize(t->normalizer, matcher, literal, size, false, &a, &b, &literal,
                                   &size, err);
         if (!status && size)
