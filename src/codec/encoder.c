@@ -369,8 +369,9 @@ pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uin
     PL_FAIL_IF(first > e->t.rows || count > e->t.rows - first, err, PLEACH_ERR_ARGUMENT,
                "trellis: %llu rows from row %llu on, of %llu", (unsigned long long)count,
                (unsigned long long)first, (unsigned long long)e->t.rows);
+    if (count == 0) return PLEACH_OK;
     const size_t rows = (size_t)count;
-    const int threads = rows < 2 ? 1 : (int)PL_MIN((size_t)e->threads, rows);
+    const int threads = (int)PL_MIN((size_t)e->threads, rows);
     row_job *jobs = pl_alloc(rows, sizeof *jobs);
     block_sums *sums = pl_alloc(rows * blocks, sizeof *sums);
     pleach_status status;

@@ -11,9 +11,10 @@
 #include "base/error.h"
 #include "kernels/kernels.h"
 
-/* Numbers enter the search as round(PL_VITERBI_UNIT * x), x in units of the row's scale, clamped:
- * the code ends at 3.3, and a difference of int16 must not come near wrapping to zero. */
-#define PL_VITERBI_UNIT  7500.0f
+/* Numbers enter the search as round(PL_VITERBI_UNIT * x), x in units of the row's scale, clamped.
+ * The code ends at 3.3; a difference wraps in int16 beyond 4.7 units, and the largest that the clamp
+ * allows then still looks like 2.6. */
+#define PL_VITERBI_UNIT  7000.0f
 #define PL_VITERBI_CLAMP 3.45f
 
 /* One code's tables and kernels. Read-only once open; any number of threads may search with it. */

@@ -5,16 +5,23 @@
 
 #include <math.h>
 
-/* The butterflies of one block, stride 1 first. */
+#include "base/compiler.h"
+
+static void butterflies(float *PL_RESTRICT low, float *PL_RESTRICT high, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float a = low[i], b = high[i];
+        low[i] = a + b;
+        high[i] = a - b;
+    }
+}
+
+/* One block, stride 1 first. */
 static void hadamard(float *x, size_t block)
 {
     for (size_t stride = 1; stride < block; stride *= 2)
         for (size_t start = 0; start < block; start += 2 * stride)
-            for (size_t i = start; i < start + stride; i++) {
-                float a = x[i], b = x[i + stride];
-                x[i] = a + b;
-                x[i + stride] = a - b;
-            }
+            butterflies(x + start, x + start + stride, stride);
 }
 
 void pl_rotate_c(float *x, const float *signs, size_t n, size_t block)
