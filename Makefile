@@ -11,6 +11,9 @@ MODEL = .cache/SmolLM2-135M-Instruct.Q4_1.gguf
 export PLEACH_PYTHON = $(CURDIR)/.cache/venv/bin/python
 export PLEACH_SMOLLM2 = $(CURDIR)/$(MODEL)
 
+# Tests run side by side: waiting threads sleep, so that they leave the cores to others.
+export OMP_WAIT_POLICY = passive
+
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 CTEST = ctest --output-on-failure -j $(JOBS)
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The library against the second decoder of docs/reference, which is written from docs/format.md
- * alone: every geometry on random words, a folder that MLX wrote, and folders that Pleach writes. */
+ * alone: every geometry on random words, the golden matrices, a folder that MLX wrote, and folders
+ * that Pleach writes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,6 +66,62 @@ static void test_every_geometry(void **state)
         for (uint32_t L = 12; L <= 16; L += 4)
             for (uint32_t T = 32; T <= 1024; T += 32) compare_geometry(k, L, T, 0, &random);
     compare_geometry(3, 12, 256, 1, &random);
+}
+
+/* ---- golden matrices ------------------------------------------------------------------------ */
+
+static unsigned metadata(const pl_safetensors *s, const char *key)
+{
+    const char *value = pl_safetensors_metadata(s, key);
+    assert_non_null(value);
+    return (unsigned)strtoul(value, NULL, 10);
+}
+
+/* A tensor's bytes in fresh memory, aligned. */
+static void *copy_tensor(const pl_safetensors *s, const char *name)
+{
+    const pl_tensor *t = pl_safetensors_find(s, name);
+    assert_non_null(t);
+    void *copy = malloc((size_t)t->n_bytes);
+    assert_non_null(copy);
+    return memcpy(copy, t->data, (size_t)t->n_bytes);
+}
+
+static void compare_golden(const char *name)
+{
+    char path[256];
+    pleach_error err = {0};
+    pl_safetensors *s;
+    snprintf(path, sizeof path, PLEACH_TEST_DATA "/golden/trellis/trellis_%s.safetensors", name);
+    if (pl_safetensors_open(path, &s, &err) != PLEACH_OK) fail_msg("%s", err.message);
+    ref_trellis t = {.k = metadata(s, "k"), .L = metadata(s, "L"), .T = metadata(s, "T"),
+                     .interleaved = pl_safetensors_find(s, "codes")->n_dims == 3,
+                     .rows = metadata(s, "rows"), .cols = metadata(s, "cols")};
+    uint32_t *codes = copy_tensor(s, "codes");
+    uint16_t *scales = copy_tensor(s, "scales"), *expand = copy_tensor(s, "expand");
+    float *decode = copy_tensor(s, "decode");
+    for (uint64_t r = 0; r < t.rows; r++)
+        for (uint64_t c = 0; c < t.cols; c++) {
+            float d = ref_number(&t, codes, scales, r, c, REF_DECODE);
+            float e = ref_number(&t, codes, scales, r, c, REF_EXPAND);
+            assert_int_equal(pl_f32_bits(d), pl_f32_bits(decode[r * t.cols + c]));
+            assert_int_equal(pl_f32_bits(e), (uint32_t)expand[r * t.cols + c] << 16);
+        }
+    free(codes);
+    free(scales);
+    free(expand);
+    free(decode);
+    pl_safetensors_close(s);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "k2_t256_axis0", "k2_t256_axis1", "k3_t128_l16_axis1", "k3_t192_axis1", "k3_t256_axis1",
+        "k3_t256_axis0_interleaved", "k4_t256_axis0", "k4_t256_axis1", "k4_t256_l16_axis0",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) compare_golden(names[i]);
 }
 
 /* ---- modules of a folder -------------------------------------------------------------------- */
@@ -291,9 +348,9 @@ static void test_packed_long_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_geometry),   cmocka_unit_test(test_mlx_folder),
-        cmocka_unit_test(test_packed_unrotated), cmocka_unit_test(test_packed_rotated),
-        cmocka_unit_test(test_packed_long_state),
+        cmocka_unit_test(test_every_geometry),    cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_mlx_folder),        cmocka_unit_test(test_packed_unrotated),
+        cmocka_unit_test(test_packed_rotated),    cmocka_unit_test(test_packed_long_state),
     };
     return cmocka_run_group_tests(tests, make_source, remove_work);
 }
