@@ -216,16 +216,20 @@ static pleach_status render_llama3(chat *c)
 
 /* ---- Mistral and Gemma --------------------------------------------------------------------- */
 
-/* Questions and answers in turn, beginning with a question; a system text first, if allowed. */
+/* A system text first, if allowed; then questions at even places and none at odd ones, which is all
+ * that these templates look at: Gemma's then has a system turn in an answer's place. */
 static pleach_status check_turns(const chat *c)
 {
     size_t first = role_of(c, 0) == SYSTEM && c->style->system != PL_SYSTEM_REFUSED;
     PL_FAIL_IF(!first && role_of(c, 0) == SYSTEM, c->err, PLEACH_ERR_ARGUMENT,
                "this model's chat template does not support the system role");
-    for (size_t i = first; i < c->n; i++)
-        PL_FAIL_IF(role_of(c, i) != ((i - first) % 2 ? ASSISTANT : USER), c->err,
-                   PLEACH_ERR_ARGUMENT, "message %zu (%s): %s", i, c->messages[i].role,
-                   c->style->alternate);
+    for (size_t i = first; i < c->n; i++) {
+        role r = role_of(c, i);
+        PL_FAIL_IF((r == USER) != ((i - first) % 2 == 0), c->err, PLEACH_ERR_ARGUMENT,
+                   "message %zu (%s): %s", i, c->messages[i].role, c->style->alternate);
+        PL_FAIL_IF(r == SYSTEM && c->style->format == PL_CHAT_MISTRAL, c->err, PLEACH_ERR_ARGUMENT,
+                   "message %zu: a system message can only be the first", i);
+    }
     return PLEACH_OK;
 }
 
@@ -259,7 +263,8 @@ static pleach_status render_gemma(chat *c)
     size_t first = role_of(c, 0) == SYSTEM;
     for (size_t i = first; i < c->n; i++) {
         PL_TRY(own(c, "<start_of_turn>"));
-        PL_TRY(own(c, role_of(c, i) == USER ? "user\n" : "model\n"));
+        PL_TRY(own(c, role_of(c, i) == ASSISTANT ? "model" : c->messages[i].role));
+        PL_TRY(own(c, "\n"));
         if (first && i == first) {
             PL_TRY(said(c, c->messages[0].content, strlen(c->messages[0].content)));
             PL_TRY(own(c, "\n\n"));
