@@ -344,11 +344,11 @@ static void ids_out_of_range(void **state)
     pl_free(f.bytes.data);
 }
 
-/* The real file, where there is one: its special tokens, template and a known text. */
+/* The real file, where there is one: a known text; and its folder, for tests/cli. */
 static void real_model(void **state)
 {
     (void)state;
-    const char *path = getenv("PLEACH_SMOLLM2");
+    const char *path = getenv("PLEACH_SMOLLM2"), *dir = getenv("PLEACH_TOKENIZER_OUT");
     if (!path) skip();
     pl_gguf *g;
     pl_tokenizer *t;
@@ -361,6 +361,7 @@ static void real_model(void **state)
     assert_int_equal(pl_tokenizer_encode(t, "Hello, world! 42", 16, 0, &ids, &err), PLEACH_OK);
     assert_int_equal(ids.n, PL_COUNT(want));
     assert_memory_equal(ids.ids, want, sizeof want);
+    if (dir) assert_int_equal(pl_tokenizer_write(t, dir, &err), PLEACH_OK);
     pl_free(ids.ids);
     pl_tokenizer_close(t);
     pl_gguf_close(g);
