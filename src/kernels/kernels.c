@@ -7,6 +7,15 @@
 
 #include "base/cpu.h"
 
+/* Some ten microseconds of work: what waking a thread costs, and more. */
+enum { OPERATIONS_PER_THREAD = 1 << 17 };
+
+int pl_compute_threads(const pl_compute *c, size_t operations)
+{
+    size_t worth = 1 + operations / OPERATIONS_PER_THREAD;
+    return worth < (size_t)c->threads ? (int)worth : c->threads;
+}
+
 void pl_kernels_init(pl_kernels *k, unsigned cpu)
 {
     memset(k, 0, sizeof *k);

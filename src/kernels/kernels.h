@@ -107,4 +107,8 @@ typedef struct pl_compute {
     pleach_arith arith;
 } pl_compute;
 
+/* Threads worth waking for about so many multiply-adds, 1 .. c->threads. Results never depend on
+ * it. */
+int pl_compute_threads(const pl_compute *c, size_t operations);
+
 #endif

@@ -185,12 +185,19 @@ static void attend_tile(const pl_compute *c, const tile *t, const arena *m)
     store_results(t, &m->total);
 }
 
+static int threads_for(const pl_compute *c, const pl_attention *a, size_t tasks)
+{
+    size_t keys = a->position + (a->n + 1) / 2; /* of a query, on average */
+    int threads = pl_compute_threads(c, 2 * a->n * keys * a->n_heads * a->head_dim);
+    return (int)PL_MIN((size_t)threads, tasks);
+}
+
 static void run_tiles(const pl_compute *c, const pl_attention *a, float *scratch)
 {
     size_t group = a->n_heads / a->n_kv_heads, step = tile_positions(group);
     size_t tiles = (a->n + step - 1) / step, floats = arena_floats(step * group, a->head_dim);
     size_t tasks = tiles * a->n_kv_heads;
-    int threads = (int)PL_MIN((size_t)c->threads, tasks);
+    int threads = threads_for(c, a, tasks);
     /* Later tiles see more keys: long tasks first. */
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (size_t i = 0; i < tasks; i++) {
@@ -210,8 +217,8 @@ static void run_spans(const pl_compute *c, const pl_attention *a, size_t first, 
     size_t step = tile_positions(group), floats = arena_floats(step * group, D);
     size_t tasks = spans * a->n_kv_heads, part_floats = sums_floats(group, D);
     float *parts = scratch + (size_t)c->threads * floats;
-    int threads = (int)PL_MIN((size_t)c->threads, tasks);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    int threads = threads_for(c, a, tasks);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (size_t i = 0; i < tasks; i++) {
         tile t = {a, 0, 1, group, group, (uint32_t)(i / spans)};
         arena m = take_arena(scratch + (size_t)omp_get_thread_num() * floats, step * group, D);

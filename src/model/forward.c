@@ -104,8 +104,12 @@ static pleach_status reserve_attention(pl_workspace *w, const pl_compute *c, siz
     return w->attention ? PLEACH_OK : pl_fail_memory(err, "attention", bytes);
 }
 
-/* Threads for a loop over n positions: one position is not worth waking any. */
-static int threads_for(const pl_compute *c, size_t n) { return n > 1 ? c->threads : 1; }
+/* Threads for a loop over n positions that touches `width` numbers of each, at about ten operations
+ * a number; one position is never shared out. */
+static int threads_for(const pl_compute *c, size_t n, size_t width)
+{
+    return n > 1 ? pl_compute_threads(c, 10 * n * width) : 1;
+}
 
 /* Norms (Qwen3) and rotary positions of `heads` heads of one token. */
 static void turn_heads(const pl_workspace *w, const pl_compute *c, float *x, uint32_t heads,
@@ -129,7 +133,7 @@ static void attention_block(pl_workspace *w, const pl_compute *c, pl_cache *cach
     const pl_linear *qkv[] = {&l->q, &l->k, &l->v}, *o = &l->o;
     float *outputs[] = {w->q, w->k, w->v};
     pl_linear_apply(c, qkv, 3, w->norm, n, outputs, w->linear);
-#pragma omp parallel for num_threads(threads_for(c, n)) if (n > 1)
+#pragma omp parallel for num_threads(threads_for(c, n, Q + K))
     for (size_t m = 0; m < n; m++) {
         turn_heads(w, c, w->q + m * Q, g->n_heads, l->q_norm, m);
         turn_heads(w, c, w->k + m * K, g->n_kv_heads, l->k_norm, m);
@@ -148,7 +152,7 @@ static void feed_forward_block(pl_workspace *w, const pl_compute *c, const pl_la
     const pl_linear *both[] = {&l->gate, &l->up}, *down = &l->down;
     float *outputs[] = {w->gate, w->up};
     pl_linear_apply(c, both, 2, w->norm, n, outputs, w->linear);
-#pragma omp parallel for num_threads(threads_for(c, n)) if (n > 1)
+#pragma omp parallel for num_threads(threads_for(c, n, I))
     for (size_t m = 0; m < n; m++)
         c->kernels.silu_mul(w->gate + m * I, w->gate + m * I, w->up + m * I, I);
     pl_linear_apply(c, &down, 1, w->gate, n, &w->update, w->linear);
@@ -160,7 +164,7 @@ static void add_and_norm(pl_workspace *w, const pl_compute *c, const float *gain
 {
     size_t C = w->t->config->hidden_size;
     float eps = w->t->config->rms_norm_eps;
-#pragma omp parallel for num_threads(threads_for(c, n - first)) if (n - first > 1)
+#pragma omp parallel for num_threads(threads_for(c, n - first, C))
     for (size_t m = first; m < n; m++) {
         if (update) c->kernels.axpy_f32(w->x + m * C, 1, w->update + m * C, C);
         c->kernels.rms_norm(w->norm + m * C, w->x + m * C, gain, C, eps);
@@ -172,7 +176,7 @@ static void embed(pl_workspace *w, const pl_compute *c, const int32_t *ids, size
 {
     const pl_transformer *t = w->t;
     size_t C = t->config->hidden_size, half = t->config->rope.dims / 2;
-#pragma omp parallel for num_threads(threads_for(c, n)) if (n > 1)
+#pragma omp parallel for num_threads(threads_for(c, n, C))
     for (size_t m = 0; m < n; m++) {
         pl_linear_row(&t->embedding, (uint64_t)ids[m], w->x + m * C);
         pl_rope_table(t->rope_frequencies, half, position + m, t->rope_scale, w->cos + m * half,

@@ -65,7 +65,7 @@ static void plan_task(const pl_compute *c, pl_linear_task *t, cursor *at)
 
 typedef struct plan {
     pl_linear_task tasks[PL_LINEAR_GROUP];
-    size_t n, M, units, own_bytes; /* own: scratch of each thread */
+    size_t n, M, units, weights, own_bytes; /* own: scratch of each thread */
     uint8_t *own;
 } plan;
 
@@ -81,6 +81,7 @@ static size_t make_plan(const pl_compute *c, const pl_linear *const *layers, siz
         plan_input(p->tasks, i, x, &at);
         plan_task(c, &p->tasks[i], &at);
         p->units += p->tasks[i].units;
+        p->weights += layers[i]->w.out * layers[i]->w.in;
         p->own_bytes = PL_MAX(p->own_bytes, pl_linear_task_scratch(c, &p->tasks[i]));
     }
     p->own_bytes = (p->own_bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
@@ -138,17 +139,18 @@ void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t
     plan p;
     make_plan(c, layers, n, x, M, y, scratch, &p);
     size_t tiles = (M + PL_PRODUCT_ROWS - 1) / PL_PRODUCT_ROWS;
-    bool wide = c->threads > 1 && M >= PARALLEL_ROWS;
-#pragma omp parallel for num_threads(c->threads) if (wide)
+    int threads = pl_compute_threads(c, p.weights * M);
+    bool wide = threads > 1 && M >= PARALLEL_ROWS;
+#pragma omp parallel for num_threads(threads) if (wide)
     for (size_t m = 0; m < M; m++) prepare_row(c, &p, m, x);
-#pragma omp parallel for num_threads(c->threads) if (wide && tiles > 1)
+#pragma omp parallel for num_threads(threads) if (wide && tiles > 1)
     for (size_t i = 0; i < tiles; i++) prepare_tile(c, &p, i);
-#pragma omp parallel num_threads(c->threads) if (c->threads > 1 && p.units > 1)
+#pragma omp parallel num_threads(threads) if (threads > 1 && p.units > 1)
     {
         uint8_t *own = p.own + (size_t)omp_get_thread_num() * p.own_bytes;
 #pragma omp for schedule(dynamic, 1)
         for (size_t u = 0; u < p.units; u++) run_unit(c, &p, u, own);
     }
-#pragma omp parallel for num_threads(c->threads) if (wide)
+#pragma omp parallel for num_threads(threads) if (wide)
     for (size_t m = 0; m < M; m++) finish_row(c, &p, m);
 }
