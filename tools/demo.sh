@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 pleach=build/pleach
 model=.cache/SmolLM2-135M-Instruct.Q4_1.gguf
-prompt=${1:-"Why is the sky blue? Answer in two sentences."}
+prompts=("What is the capital of France?" "Give me three tips for staying healthy.")
 
 tools/setup.sh build python
 make --no-print-directory all >/dev/null
@@ -30,6 +30,8 @@ done
 
 .cache/venv/bin/python tools/demo_table.py
 
-echo
-echo "== $prompt"
-"$pleach" run demo/SmolLM2-135M-4-bit --chat -p "$prompt" -n 120
+for prompt in "${prompts[@]}"; do
+    echo
+    echo "== $prompt"
+    "$pleach" run demo/SmolLM2-135M-4-bit --chat -p "$prompt" -n 80
+done
