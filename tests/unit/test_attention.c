@@ -25,6 +25,8 @@ static const shape shapes[] = {
     {4, 2, 32, 0, 150},  {9, 3, 64, 0, 130},    {8, 1, 80, 0, 70},   {8, 8, 16, 0, 100},
     {14, 2, 64, 0, 90},  {4, 2, 12, 0, 80},     {40, 1, 8, 0, 70},   {4, 2, 32, 16, 150},
     {4, 2, 16, 1, 80},   {2, 1, 16, 600, 1300}, {3, 1, 24, 0, 1100}, {4, 4, 256, 70, 140},
+    /* Enough work for several threads on one query, whose spans are then computed side by side. */
+    {8, 2, 64, 0, 700},  {4, 1, 128, 500, 900},
 };
 
 typedef struct inputs {
