@@ -123,8 +123,9 @@ static void turn_heads(const pl_workspace *w, const pl_compute *c, float *x, uin
     }
 }
 
+/* update = attention of layer i for positions [from, n); keys and values of all n join the cache. */
 static void attention_block(pl_workspace *w, const pl_compute *c, pl_cache *cache, uint32_t i,
-                            size_t n)
+                            size_t from, size_t n)
 {
     const pl_config *g = w->t->config;
     const pl_layer *l = &w->t->layers[i];
@@ -139,23 +140,27 @@ static void attention_block(pl_workspace *w, const pl_compute *c, pl_cache *cach
         turn_heads(w, c, w->k + m * K, g->n_kv_heads, l->k_norm, m);
         pl_cache_put(cache, i, position + m, 1, w->k + m * K, w->v + m * K);
     }
+    if (from == n) return;
     pl_attention a = {.cache = cache, .layer = i, .n_heads = g->n_heads,
                       .n_kv_heads = g->n_kv_heads, .head_dim = g->head_dim, .window = l->window,
-                      .position = position, .n = n, .q = w->q, .out = w->mixed};
+                      .position = position + from, .n = n - from, .q = w->q + from * Q,
+                      .out = w->mixed + from * Q};
+    float *update = w->update + from * g->hidden_size;
     pl_attention_run(c, &a, w->attention);
-    pl_linear_apply(c, &o, 1, w->mixed, n, &w->update, w->linear);
+    pl_linear_apply(c, &o, 1, w->mixed + from * Q, n - from, &update, w->linear);
 }
 
-static void feed_forward_block(pl_workspace *w, const pl_compute *c, const pl_layer *l, size_t n)
+static void feed_forward_block(pl_workspace *w, const pl_compute *c, const pl_layer *l, size_t from,
+                               size_t n)
 {
-    size_t I = w->t->config->intermediate_size;
+    size_t C = w->t->config->hidden_size, I = w->t->config->intermediate_size;
     const pl_linear *both[] = {&l->gate, &l->up}, *down = &l->down;
-    float *outputs[] = {w->gate, w->up};
-    pl_linear_apply(c, both, 2, w->norm, n, outputs, w->linear);
-#pragma omp parallel for num_threads(threads_for(c, n, I))
-    for (size_t m = 0; m < n; m++)
+    float *outputs[] = {w->gate, w->up}, *update = w->update + from * C;
+    pl_linear_apply(c, both, 2, w->norm + from * C, n - from, outputs, w->linear);
+#pragma omp parallel for num_threads(threads_for(c, n - from, I))
+    for (size_t m = 0; m < n - from; m++)
         c->kernels.silu_mul(w->gate + m * I, w->gate + m * I, w->up + m * I, I);
-    pl_linear_apply(c, &down, 1, w->gate, n, &w->update, w->linear);
+    pl_linear_apply(c, &down, 1, w->gate, n - from, &update, w->linear);
 }
 
 /* norm = RMSNorm(x) for positions [first, n), after x += update if there is one. */
@@ -192,14 +197,19 @@ pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *
     size_t position = pl_cache_length(cache);
     PL_TRY(reserve_attention(w, c, position + n, err));
     embed(w, c, ids, n, position);
+    if (!logits || first > n) first = n;
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
-        add_and_norm(w, c, t->layers[i].input_norm, i > 0, 0, n);
-        attention_block(w, c, cache, i, n);
-        add_and_norm(w, c, t->layers[i].post_norm, true, 0, n);
-        feed_forward_block(w, c, &t->layers[i], n);
+        const pl_layer *l = &t->layers[i];
+        /* Nobody asks the last layer for more than the positions that get logits. */
+        size_t from = i + 1 == t->config->n_layers ? first : 0;
+        add_and_norm(w, c, l->input_norm, i > 0, 0, n);
+        attention_block(w, c, cache, i, from, n);
+        if (from == n) break;
+        add_and_norm(w, c, l->post_norm, true, from, n);
+        feed_forward_block(w, c, l, from, n);
     }
     pl_cache_advance(cache, n);
-    if (!logits || first >= n) return PLEACH_OK;
+    if (first == n) return PLEACH_OK;
     const pl_linear *head = &t->head;
     add_and_norm(w, c, t->final_norm, true, first, n);
     pl_linear_apply(c, &head, 1, w->norm + first * t->config->hidden_size, n - first, &logits,
