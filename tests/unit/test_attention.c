@@ -127,7 +127,7 @@ static void check_values(unsigned cpu)
         pl_compute c = compute(cpu, 2);
         float *out = pl_alloc(s.n * s.heads, s.dim * sizeof *out);
         run(&c, &in, s.n, out);
-        size_t stride = s.n > 500 ? 37 : 1;
+        size_t stride = s.n > 500 ? 97 : 7;
         for (size_t p = 0; p < s.n; p += stride)
             for (uint32_t h = 0; h < s.heads; h++)
                 assert_true(error_of(&in, p, h, out + (p * s.heads + h) * s.dim) < 2e-6);
@@ -144,7 +144,7 @@ static void values_match_double_precision(void **state)
 
 static void check_cuts(unsigned cpu)
 {
-    const size_t steps[] = {1, 3, 64, 129};
+    const size_t steps[] = {1, 67};
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
         inputs in = make_inputs(shapes[i], i % 2 ? PLEACH_KV_BF16 : PLEACH_KV_F32);
         shape s = in.s;
@@ -153,7 +153,7 @@ static void check_cuts(unsigned cpu)
         pl_compute c = compute(cpu, 1);
         run(&c, &in, s.n, want);
         for (size_t j = 0; j < PL_COUNT(steps); j++)
-            for (int threads = 1; threads <= 3; threads++) {
+            for (int threads = 1; threads <= 3; threads += 2) {
                 c = compute(cpu, threads);
                 run(&c, &in, steps[j], got);
                 assert_memory_equal(got, want, bytes);
