@@ -24,7 +24,8 @@ static pleach_status decode_base64(const char *name, const char *s, size_t size,
     PL_TRY(pl_buffer_reserve(out, size, err));
     for (size_t i = 0; i < size; i++) {
         int digit = base64_digit(s[i]);
-        PL_FAIL_IF(digit < 0, err, PLEACH_ERR_FORMAT, "%s: precompiled_charsmap is not base64", name);
+        PL_FAIL_IF(digit < 0, err, PLEACH_ERR_FORMAT, "%s: precompiled_charsmap is not base64",
+                   name);
         bits = bits << 6 | (uint32_t)digit;
         n += 6;
         if (n < 8) continue;

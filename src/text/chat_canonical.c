@@ -2,8 +2,8 @@
  *
  * A Jinja template in canonical spelling: comments gone, white space control done (trim_blocks and
  * lstrip_blocks on, as transformers sets them), no white space in tags but between words, every
- * string in single quotes, m["role"] as m.role, text between tags as {{'text'}}, outputs and strings
- * that follow each other joined. Templates that differ in these alone render the same.
+ * string in single quotes, m["role"] as m.role, text between tags as {{'text'}}, outputs and
+ * strings that follow each other joined. Templates that differ in these alone render the same.
  * Source: the Jinja documentation, "Template Designer", sections on white space control. */
 #include <ctype.h>
 

@@ -86,7 +86,8 @@ static pleach_status parse_step(const char *name, const json_t *o, step *s, plea
         PL_TRY(pl_json_text(name, o, "precompiled_charsmap", &map, &size, err));
         return pl_charsmap_init(&s->map, name, map, size, err);
     }
-    return pl_fail(err, PLEACH_ERR_UNSUPPORTED, "%s: normalizer \"%s\" is not supported", name, type);
+    return pl_fail(err, PLEACH_ERR_UNSUPPORTED, "%s: normalizer \"%s\" is not supported", name,
+                   type);
 }
 
 static pleach_status parse(const char *name, const json_t *o, pl_normalizer *n, int depth,

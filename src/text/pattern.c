@@ -95,7 +95,8 @@ static pleach_status translate_escape(translation *t, bool in_class)
         t->at += 6;
         return put(t, code);
     }
-    case 'd': case 'D': case 'r': case 'n': case 't': case 'f': case 'a': case 'e': return copy(t, 2);
+    case 'd': case 'D': case 'r': case 'n': case 't': case 'f': case 'a': case 'e':
+        return copy(t, 2);
     case 'A': case 'z': case 'Z':
         if (!in_class) return copy(t, 2);
         break;

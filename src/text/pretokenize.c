@@ -10,7 +10,9 @@
 
 enum { MAX_STEPS = 64, MAX_DEPTH = 8 };
 
-typedef enum behavior { REMOVED, ISOLATED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS } behavior;
+typedef enum behavior {
+    REMOVED, ISOLATED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS
+} behavior;
 static const char *const behavior_names[] = {"Removed", "Isolated", "MergedWithPrevious",
                                              "MergedWithNext", "Contiguous"};
 

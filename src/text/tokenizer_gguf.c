@@ -352,7 +352,11 @@ static pleach_status make_sentencepiece(const source *s, json_t *root)
     }
     for (uint64_t i = 0; id < 0 && i < s->n; i++)
         if (token_type(s, i) == UNKNOWN) id = (int32_t)i;
-    if (id >= 0) unk = json_stringn(token_text(s, (uint64_t)id).data, token_text(s, (uint64_t)id).size);
+    if (id >= 0) {
+        pl_text text = token_text(s, (uint64_t)id);
+        json_decref(unk);
+        unk = json_stringn(text.data, text.size);
+    }
     json_object_set_new(root, "normalizer", make_blanks(prefix));
     json_object_set_new(
         root, "decoder",

@@ -257,7 +257,8 @@ static pleach_status read_unigram_vocabulary(pl_tokenizer *t, const json_t *voca
     for (size_t i = 0; i < json_array_size(vocab); i++) {
         const json_t *entry = json_array_get(vocab, i), *piece = json_array_get(entry, 0);
         PL_FAIL_IF(!json_is_string(piece) || !json_is_number(json_array_get(entry, 1)), err,
-                   PLEACH_ERR_FORMAT, "%s: model.vocab[%zu] is not a piece and a score", t->name, i);
+                   PLEACH_ERR_FORMAT, "%s: model.vocab[%zu] is not a piece and a score", t->name,
+                   i);
         PL_TRY(pl_vocabulary_add(&t->vocabulary, json_string_value(piece),
                                  json_string_length(piece), (int32_t)i, err));
     }
@@ -396,8 +397,8 @@ static pleach_status read_decoder(pl_tokenizer *t, const json_t *o, int depth, b
         d->strip_space = start == 1;
         return PLEACH_OK;
     }
-    PL_FAIL_IF(*fused, err, PLEACH_ERR_UNSUPPORTED, "%s: decoder \"%s\" after Fuse is not supported",
-               t->name, type);
+    PL_FAIL_IF(*fused, err, PLEACH_ERR_UNSUPPORTED,
+               "%s: decoder \"%s\" after Fuse is not supported", t->name, type);
     if (!strcmp(type, "ByteLevel") || !strcmp(type, "ByteFallback")) {
         *(strcmp(type, "ByteLevel") ? &d->byte_fallback : &d->byte_level) = true;
         return PLEACH_OK;
@@ -580,7 +581,8 @@ pleach_status pl_tokenizer_open_json(const char *name, const char *json, size_t 
     pl_tokenizer *t = NULL;
     *out = NULL;
     pleach_status status = parse(name, json, size, &root, err);
-    if (!status && config) status = parse("tokenizer_config.json", config, config_size, &settings, err);
+    if (!status && config)
+        status = parse("tokenizer_config.json", config, config_size, &settings, err);
     if (!status) status = pl_tokenizer_from_json(name, root, settings, &t, err);
     json_decref(root);
     json_decref(settings);
@@ -603,7 +605,8 @@ static pleach_status read_optional(const char *dir, const char *file, char **tex
 {
     char *path = pl_path_join(dir, file);
     if (!path) return pl_fail_memory(err, "a path", strlen(dir));
-    pleach_status status = pl_exists(path) ? pl_read_file(path, MAX_FILE, text, size, err) : PLEACH_OK;
+    pleach_status status =
+        pl_exists(path) ? pl_read_file(path, MAX_FILE, text, size, err) : PLEACH_OK;
     pl_free(path);
     return status;
 }

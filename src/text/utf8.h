@@ -26,7 +26,7 @@ size_t pl_utf8_encode(uint32_t c, char dst[4]);
 /* Length of the well-formed prefix of s[0..size). */
 size_t pl_utf8_valid_prefix(const char *s, size_t size);
 
-/* Appends s with every maximal ill-formed part replaced by U+FFFD (Unicode 3.9, "best practice"). */
+/* Appends s with every maximal ill-formed part replaced by U+FFFD, as Unicode 3.9 advises. */
 pleach_status pl_utf8_sanitize(const char *s, size_t size, pl_buffer *out, pleach_error *err);
 
 /* The White_Space property. */
