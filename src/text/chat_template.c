@@ -250,10 +250,10 @@ pleach_status pl_chat_template_match(const char *chat_template, const pl_chat_st
     pl_buffer canonical = {0};
     *style = NULL;
     pleach_status status = pl_chat_template_canonical(chat_template, &canonical, err);
-    const char *s = canonical.data, *end = s + canonical.size;
+    const char *s = canonical.size ? canonical.data : "", *end = s + canonical.size;
     if (!status && canonical.size >= sizeof prelude - 1 && !memcmp(s, prelude, sizeof prelude - 1))
         s += sizeof prelude - 1;
-    for (size_t i = 0; !status && canonical.size && i < PL_COUNT(known) && !*style; i++) {
+    for (size_t i = 0; !status && i < PL_COUNT(known) && !*style; i++) {
         range found = {s, s};
         if (!matches(known[i].pattern, s, end, &found)) continue;
         *style = &known[i].style;

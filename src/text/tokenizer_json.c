@@ -312,6 +312,8 @@ static pleach_status append_special(pl_tokenizer *t, const json_t *processor, co
     for (size_t i = 0; i < json_array_size(ids); i++) {
         int32_t id;
         PL_TRY(read_id(t->name, json_array_get(ids, i), t->n_ids, &id, err));
+        PL_FAIL_IF((size_t)id >= t->n_ids, err, PLEACH_ERR_FORMAT,
+                   "%s: post-processor id %d in a vocabulary of %zu ids", t->name, id, t->n_ids);
         PL_TRY(pl_ids_append(list, &id, 1, err));
     }
     return PLEACH_OK;
