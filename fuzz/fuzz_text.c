@@ -88,11 +88,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pl_buffer clean = {0}, terminated = {0};
     const char *text = (const char *)data;
     if (pl_utf8_sanitize(text, size, &clean, NULL)) abort();
-    bool blank = false; /* a literal one comes back as a space */
-    for (size_t i = 0; i + 3 <= size; i++) blank |= !memcmp(text + i, BLANK, 3);
+    bool blank = false, piece = false; /* a literal blank comes back as a space, and "<0x41>" is a
+                                          byte to Unigram, as it is to the reference */
+    for (size_t i = 0; i + 3 <= size; i++) {
+        blank |= !memcmp(text + i, BLANK, 3);
+        piece |= !memcmp(text + i, "<0x", 3);
+    }
     for (int kind = 0; kind < 3; kind++) {
         if (!tokenizers[kind]) tokenizers[kind] = open_kind(kind);
-        if (!kind || !blank) check_round_trip(tokenizers[kind], text, size, &clean);
+        if (!kind || (!blank && (kind == 1 || !piece)))
+            check_round_trip(tokenizers[kind], text, size, &clean);
     }
     if (pl_buffer_append(&terminated, text, size, NULL) ||
         pl_buffer_append(&terminated, "", 1, NULL))

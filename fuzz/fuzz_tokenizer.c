@@ -16,7 +16,10 @@ static void check_text(const pl_tokenizer *t, const char *text, size_t size)
         pl_ids ids = {0};
         char *back;
         size_t n;
-        if (pl_tokenizer_encode(t, text, size, flags, &ids, NULL) != PLEACH_OK) continue;
+        if (pl_tokenizer_encode(t, text, size, flags, &ids, NULL) != PLEACH_OK) {
+            pl_free(ids.ids);
+            continue;
+        }
         for (size_t i = 0; i < ids.n; i++)
             if (ids.ids[i] < 0 || (size_t)ids.ids[i] >= pl_tokenizer_size(t)) abort();
         if (pl_tokenizer_decode(t, ids.ids, ids.n, true, &back, &n, NULL) == PLEACH_OK)
