@@ -312,7 +312,7 @@ static void wrong_arrays(void **state)
         string(&f, "ggml.model", cases[i].model);
         array(&f, "ggml.tokens", cases[i].tokens, cases[i].n_tokens);
         for (uint32_t k = 0; k < cases[i].n_tokens; k++) {
-            if (cases[i].tokens == 8) text(&f, "abc" + k, 1);
+            if (cases[i].tokens == 8) text(&f, &"abc"[k], 1);
             else u32(&f, k);
         }
         if (cases[i].n_scores) {
