@@ -103,11 +103,12 @@ typedef void pl_product_columns_fn(float *y, size_t y_stride, const float *w, si
  * for bf16 and f16. Exact. NULL where a level has none: format/dtype.c serves then. */
 typedef void pl_dequantize_fn(float *dst, const void *src, size_t n);
 
-/* One row of affine groups with bf16 scales and biases (bits as read from the file, any alignment):
- * dst[i] = bf16(bf16(q[i] * scale) + bias), n a multiple of group, group a multiple of 32. Exact.
- * NULL where a level has none: pl_weight_rows_f32 serves then. */
+/* One row of affine groups: dst[i] = round(round(q[i] * scale) + bias), rounding to the type of the
+ * scales and biases, which are bits as read from the file, any alignment. n is a multiple of group,
+ * group of 8. Exact. NULL where a level has none: pl_weight_rows_f32 serves then. */
 typedef void pl_affine_row_fn(float *dst, const void *src, const void *scales, const void *biases,
                               size_t n, size_t group);
+enum { PL_AFFINE_BF16, PL_AFFINE_F16, PL_AFFINE_F32, PL_AFFINE_TYPES };
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
@@ -121,7 +122,7 @@ typedef struct pl_product_kernels {
     pl_product_rows_fn *rows;
     pl_product_columns_fn *columns;
     pl_dequantize_fn *bf16, *f16, *q8_0, *q4_0, *q4_1;
-    pl_affine_row_fn *affine8, *affine4;
+    pl_affine_row_fn *affine[9][PL_AFFINE_TYPES]; /* [bits] */
 } pl_product_kernels;
 
 void pl_kernels_init_product_c(pl_kernels *k);

@@ -248,31 +248,34 @@ static pl_dequantize_fn *dequantize_of(const pl_product_kernels *k, const pl_wei
     }
 }
 
-static void decode_affine_row(const pl_compute *c, const pl_weight *w, size_t r, float *dst)
+static pl_affine_row_fn *affine_row_of(const pl_product_kernels *k, const pl_weight *w)
 {
-    const pl_product_kernels *k = &c->kernels.product;
-    pl_affine_row_fn *fast = w->bits == 8 ? k->affine8 : w->bits == 4 ? k->affine4 : NULL;
-    if (!fast || w->scales->type != PL_BF16 || w->group_size % 32) {
-        pl_weight_rows_f32(w, r, 1, dst);
-        return;
+    if (w->bits > 8 || w->group_size % 8 || w->biases->type != w->scales->type) return NULL;
+    switch (w->scales->type) {
+    case PL_BF16: return k->affine[w->bits][PL_AFFINE_BF16];
+    case PL_F16: return k->affine[w->bits][PL_AFFINE_F16];
+    case PL_F32: return k->affine[w->bits][PL_AFFINE_F32];
+    default: return NULL;
     }
-    fast(dst, pl_tensor_row(w->weight, r), pl_tensor_row(w->scales, r),
-         pl_tensor_row(w->biases, r), w->in, w->group_size);
 }
 
+/* Row r of a plain coding, or of a trellis weight of axis 1, as f32. */
 static void decode_row(const pl_compute *c, const pl_linear_task *t, size_t r, float *dst)
 {
     const pl_weight *w = &t->l->w;
-    if (w->coding == PL_CODING_TRELLIS) {
+    const pl_product_kernels *k = &c->kernels.product;
+    pl_dequantize_fn *dense = w->coding == PL_CODING_DENSE ? dequantize_of(k, w) : NULL;
+    pl_affine_row_fn *affine = w->coding == PL_CODING_AFFINE ? affine_row_of(k, w) : NULL;
+    if (w->coding == PL_CODING_TRELLIS)
         for (size_t b = 0; b < w->trellis.cols / w->trellis.block; b++)
             decode_block(c, t, r, b, dst + b * w->trellis.block);
-    } else if (w->coding == PL_CODING_AFFINE) {
-        decode_affine_row(c, w, r, dst);
-    } else {
-        pl_dequantize_fn *fast = dequantize_of(&c->kernels.product, w);
-        if (fast) fast(dst, pl_tensor_row(w->weight, r), w->in);
-        else pl_weight_rows_f32(w, r, 1, dst);
-    }
+    else if (dense)
+        dense(dst, pl_tensor_row(w->weight, r), w->in);
+    else if (affine)
+        affine(dst, pl_tensor_row(w->weight, r), pl_tensor_row(w->scales, r),
+               pl_tensor_row(w->biases, r), w->in, w->group_size);
+    else
+        pl_weight_rows_f32(w, r, 1, dst);
 }
 
 static void run_rows(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)

@@ -125,46 +125,71 @@ static PL_ALWAYS_INLINE __m256 round_bf16(__m256 v)
                             _mm256_castsi256_ps(quiet), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
-static PL_ALWAYS_INLINE __m256 splat_bf16(const void *values, size_t i)
+static PL_ALWAYS_INLINE __m256 round_to(__m256 v, int type)
+{
+    if (type == PL_AFFINE_BF16) return round_bf16(v);
+    if (type == PL_AFFINE_F16)
+        return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    return v;
+}
+
+static PL_ALWAYS_INLINE __m256 splat_number(const void *values, size_t i, int type)
 {
     uint16_t h;
+    float f;
+    if (type == PL_AFFINE_F32) {
+        memcpy(&f, (const uint8_t *)values + 4 * i, sizeof f);
+        return _mm256_set1_ps(f);
+    }
     memcpy(&h, (const uint8_t *)values + 2 * i, sizeof h);
-    return _mm256_set1_ps(pl_bf16_to_f32(h));
+    if (type == PL_AFFINE_BF16) return _mm256_set1_ps(pl_bf16_to_f32(h));
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
+}
+
+/* Eight codes are `bits` bytes; pdep puts each into a byte of its own. */
+static PL_ALWAYS_INLINE __m256 eight_codes(const uint8_t *p, int bits)
+{
+    uint64_t word = 0;
+    memcpy(&word, p, (size_t)bits);
+    if (bits < 8) word = _pdep_u64(word, 0x0101010101010101u * ((1u << bits) - 1));
+    return floats_of_bytes(_mm_cvtsi64_si128((long long)word));
 }
 
 static PL_ALWAYS_INLINE void affine_row(float *dst, const uint8_t *src, const void *scales,
-                                        const void *biases, size_t n, size_t group, int bits)
+                                        const void *biases, size_t n, size_t group, int bits,
+                                        int type)
 {
     for (size_t i = 0; i < n; i += group) {
-        __m256 scale = splat_bf16(scales, i / group), bias = splat_bf16(biases, i / group);
-        for (size_t j = i; j < i + group; j += 8) {
-            __m256 q;
-            if (bits == 8) {
-                q = floats_of_bytes(_mm_loadl_epi64((const void *)(src + j)));
-            } else {
-                int32_t eight;
-                memcpy(&eight, src + j / 2, sizeof eight);
-                __m256i each = _mm256_srlv_epi32(_mm256_set1_epi32(eight),
-                                                 _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-                q = _mm256_cvtepi32_ps(_mm256_and_si256(each, _mm256_set1_epi32(15)));
-            }
-            __m256 v = round_bf16(_mm256_mul_ps(q, scale));
-            _mm256_storeu_ps(dst + j, round_bf16(_mm256_add_ps(v, bias)));
+        __m256 scale = splat_number(scales, i / group, type);
+        __m256 bias = splat_number(biases, i / group, type);
+        for (size_t j = i; j < i + group; j += 8, src += bits) {
+            __m256 v = round_to(_mm256_mul_ps(eight_codes(src, bits), scale), type);
+            _mm256_storeu_ps(dst + j, round_to(_mm256_add_ps(v, bias), type));
         }
     }
 }
 
-static void affine8_avx2(float *dst, const void *src, const void *scales, const void *biases,
-                         size_t n, size_t group)
-{
-    affine_row(dst, src, scales, biases, n, group, 8);
-}
+#define AFFINE_ROW(bits, name, type)                                                               \
+    static void affine##bits##_##name##_avx2(float *dst, const void *src, const void *scales,      \
+                                             const void *biases, size_t n, size_t group)           \
+    {                                                                                              \
+        affine_row(dst, src, scales, biases, n, group, bits, type);                                \
+    }
+#define AFFINE_ROWS(bits)                                                                          \
+    AFFINE_ROW(bits, bf16, PL_AFFINE_BF16)                                                         \
+    AFFINE_ROW(bits, f16, PL_AFFINE_F16)                                                           \
+    AFFINE_ROW(bits, f32, PL_AFFINE_F32)
+#define SET_AFFINE_ROWS(bits)                                                                      \
+    k->product.affine[bits][PL_AFFINE_BF16] = affine##bits##_bf16_avx2;                            \
+    k->product.affine[bits][PL_AFFINE_F16] = affine##bits##_f16_avx2;                              \
+    k->product.affine[bits][PL_AFFINE_F32] = affine##bits##_f32_avx2
 
-static void affine4_avx2(float *dst, const void *src, const void *scales, const void *biases,
-                         size_t n, size_t group)
-{
-    affine_row(dst, src, scales, biases, n, group, 4);
-}
+AFFINE_ROWS(2)
+AFFINE_ROWS(3)
+AFFINE_ROWS(4)
+AFFINE_ROWS(5)
+AFFINE_ROWS(6)
+AFFINE_ROWS(8)
 
 void pl_kernels_init_product_avx2(pl_kernels *k)
 {
@@ -178,6 +203,10 @@ void pl_kernels_init_product_avx2(pl_kernels *k)
     k->product.q8_0 = q8_0_avx2;
     k->product.q4_0 = q4_0_avx2;
     k->product.q4_1 = q4_1_avx2;
-    k->product.affine8 = affine8_avx2;
-    k->product.affine4 = affine4_avx2;
+    SET_AFFINE_ROWS(2);
+    SET_AFFINE_ROWS(3);
+    SET_AFFINE_ROWS(4);
+    SET_AFFINE_ROWS(5);
+    SET_AFFINE_ROWS(6);
+    SET_AFFINE_ROWS(8);
 }
