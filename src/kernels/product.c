@@ -6,13 +6,13 @@
 
 #include "base/compiler.h"
 
-/* Staged codes of 64 block rows (at most 4 bits a number, and a margin), a tile of 64 x T or 32 x 128
- * 16-bit weights, and two f32 accumulators per output and activation row. */
+/* Two f32 sums per output and activation row; 64 rows of one block, copied; and what does not depend
+ * on the shape: tails of codes, a tile of 16-bit weights. The portable version needs 64 blocks of
+ * 16-bit numbers. */
 size_t pl_trellis_product_scratch(size_t block, size_t M)
 {
-    size_t span = pl_span_round(block), outputs = PL_MAX(span, 64);
-    size_t staged = 64 * (span / 2 + 128), tile = 64 * span * 2, sums = 2 * M * outputs * 4;
-    return staged + tile + sums + 64 * 1024;
+    size_t outputs = PL_MAX(pl_span_round(block), 64);
+    return 2 * M * outputs * sizeof(float) + 64 * outputs * sizeof(int16_t) + 64 * 1024;
 }
 
 /* 32 bits a number for one row or 16 for many, in blocks padded to spans; and 32 bits a group. */

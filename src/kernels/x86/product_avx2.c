@@ -113,23 +113,23 @@ static void q4_1_avx2(float *dst, const void *src, size_t n)
     }
 }
 
-/* To bf16 and back, as pl_f32_to_bf16. */
-static PL_ALWAYS_INLINE __m256 round_bf16(__m256 v)
+/* v with its last `drop` mantissa bits rounded away, ties to even, as long as it is finite. */
+static PL_ALWAYS_INLINE __m256 round_bits(__m256 v, int drop)
 {
-    const __m256i high = _mm256_set1_epi32((int)0xffff0000);
     __m256i bits = _mm256_castps_si256(v);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    __m256i quiet = _mm256_or_si256(_mm256_and_si256(bits, high), _mm256_set1_epi32(0x400000));
-    return _mm256_blendv_ps(_mm256_castsi256_ps(_mm256_and_si256(up, high)),
-                            _mm256_castsi256_ps(quiet), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, drop), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(bits, _mm256_set1_epi32((1 << (drop - 1)) - 1));
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_add_epi32(up, odd), _mm256_set1_epi32(-(1 << drop))));
 }
 
+/* To fp16 and back by rounding to its 11 bits: numbers below its normal range are multiples of 2^-24
+ * here, as scale and bias are, and so have 11 bits or fewer already. The caller keeps to numbers that
+ * stay below fp16's largest. */
 static PL_ALWAYS_INLINE __m256 round_to(__m256 v, int type)
 {
-    if (type == PL_AFFINE_BF16) return round_bf16(v);
-    if (type == PL_AFFINE_F16)
-        return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    if (type == PL_AFFINE_BF16) return round_bits(v, 16);
+    if (type == PL_AFFINE_F16) return round_bits(v, 13);
     return v;
 }
 
@@ -155,6 +155,23 @@ static PL_ALWAYS_INLINE __m256 eight_codes(const uint8_t *p, int bits)
     return floats_of_bytes(_mm_cvtsi64_si128((long long)word));
 }
 
+/* One number as pl_weight_rows_f32 rounds it, for groups with huge or no numbers in them. */
+static float careful_number(float q, float scale, float bias, int type)
+{
+    float v = q * scale;
+    if (type == PL_AFFINE_BF16)
+        return pl_bf16_to_f32(pl_f32_to_bf16(pl_bf16_to_f32(pl_f32_to_bf16(v)) + bias));
+    if (type == PL_AFFINE_F16)
+        return pl_fp16_to_f32(pl_f32_to_fp16(pl_fp16_to_f32(pl_f32_to_fp16(v)) + bias));
+    return v + bias;
+}
+
+static PL_NOINLINE void careful_group(float *dst, __m256 scale, __m256 bias, size_t group, int type)
+{
+    for (size_t i = 0; i < group; i++) /* dst holds the codes */
+        dst[i] = careful_number(dst[i], _mm256_cvtss_f32(scale), _mm256_cvtss_f32(bias), type);
+}
+
 static PL_ALWAYS_INLINE void affine_row(float *dst, const uint8_t *src, const void *scales,
                                         const void *biases, size_t n, size_t group, int bits,
                                         int type)
@@ -162,9 +179,16 @@ static PL_ALWAYS_INLINE void affine_row(float *dst, const uint8_t *src, const vo
     for (size_t i = 0; i < n; i += group) {
         __m256 scale = splat_number(scales, i / group, type);
         __m256 bias = splat_number(biases, i / group, type);
-        for (size_t j = i; j < i + group; j += 8, src += bits) {
-            __m256 v = round_to(_mm256_mul_ps(eight_codes(src, bits), scale), type);
-            _mm256_storeu_ps(dst + j, round_to(_mm256_add_ps(v, bias), type));
+        float most = 255 * fabsf(_mm256_cvtss_f32(scale)) + fabsf(_mm256_cvtss_f32(bias));
+        if (most < 6e4f) {
+            for (size_t j = i; j < i + group; j += 8, src += bits) {
+                __m256 v = round_to(_mm256_mul_ps(eight_codes(src, bits), scale), type);
+                _mm256_storeu_ps(dst + j, round_to(_mm256_add_ps(v, bias), type));
+            }
+        } else {
+            for (size_t j = i; j < i + group; j += 8, src += bits)
+                _mm256_storeu_ps(dst + j, eight_codes(src, bits));
+            careful_group(dst + i, scale, bias, group, type);
         }
     }
 }

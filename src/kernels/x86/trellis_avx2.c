@@ -47,24 +47,25 @@ static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
 typedef struct windows {
     const uint8_t *code;
     vec g0, g1;
+    int first;
 } windows;
 
-static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k)
+static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k, int first)
 {
-    windows w = {code, _mm256_setzero_si256(), _mm256_setzero_si256()};
+    windows w = {code, _mm256_setzero_si256(), _mm256_setzero_si256(), first};
     if (k == 4) return w;
     __m128i low = _mm_loadu_si128((const void *)code);
     __m128i high = _mm_loadu_si128((const void *)(code + 4 * k));
     vec both = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
     if (k == 3) {
-        const vec first = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 0, 1,
+        const vec bytes = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 0, 1,
                                            2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12);
-        w.g0 = _mm256_shuffle_epi8(both, first);
-        w.g1 = _mm256_shuffle_epi8(both, _mm256_add_epi8(first, _mm256_set1_epi8(1)));
+        w.g0 = _mm256_shuffle_epi8(both, bytes);
+        w.g1 = _mm256_shuffle_epi8(both, _mm256_add_epi8(bytes, _mm256_set1_epi8(1)));
     } else {
-        const vec first = _mm256_setr_epi8(0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9, 0, 1, 2,
+        const vec bytes = _mm256_setr_epi8(0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9, 0, 1, 2,
                                            3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9);
-        w.g0 = _mm256_shuffle_epi8(both, first);
+        w.g0 = _mm256_shuffle_epi8(both, bytes);
     }
     return w;
 }
@@ -74,7 +75,8 @@ static PL_ALWAYS_INLINE vec load_window(const uint8_t *p)
     return _mm256_loadu_si256((const void *)p);
 }
 
-/* The state at bit k i of each lane, not yet cut to L bits unless `exact` says so. */
+/* The state at bit k i of each lane. A window that starts in the middle of a byte is the upper end
+ * of the word that ends with it, unless that word would start before the block's first byte. */
 static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
 {
     const vec mask = _mm256_set1_epi32((1 << L) - 1);
@@ -84,7 +86,8 @@ static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
     if (k != 4)
         return _mm256_and_si256(bit ? _mm256_srli_epi32(w.g0, bit) : w.g0, mask);
     if (bit % 8 == 0) return _mm256_and_si256(load_window(w.code + bit / 8), mask);
-    if (L == 12) return _mm256_srli_epi32(load_window(w.code + (bit - 20) / 8), 20);
+    if (L == 12 && !(w.first && bit < 20))
+        return _mm256_srli_epi32(load_window(w.code + (bit - 20) / 8), 20);
     return _mm256_and_si256(_mm256_srli_epi32(load_window(w.code + bit / 8), 4), mask);
 }
 
@@ -120,11 +123,11 @@ static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
 }
 
 /* Eight steps of one stored row. */
-static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t slot, int32_t word,
-                                      int k, int L)
+static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t stride, int32_t word,
+                                      int k, int L, int first)
 {
-    (void)slot;
-    windows w = open_windows(code, k);
+    (void)stride;
+    windows w = open_windows(code, k, first);
     for (int i = 0; i < 8; i++) sum[i] = add_number(sum[i], number(w, k, L, i), splat(word));
 }
 
@@ -136,17 +139,13 @@ static void spread_steps(int32_t *words, const int16_t *steps)
             words[i * LANES + l] = doubled(steps[(i / 2 * LANES + l) * 2 + i % 2]);
 }
 
-static PL_ALWAYS_INLINE vec dot_row(const uint8_t *code, const int32_t *words, size_t spans, int k,
-                                    int L)
+static PL_ALWAYS_INLINE void dot_span(vec sum[2], const uint8_t *code, const int32_t *words, int k,
+                                      int L, int first)
 {
-    vec sum[2] = {splat(0), splat(0)};
-    for (size_t s = 0; s < spans; s++, code += LANES * k, words += 8 * LANES) {
-        windows w = open_windows(code, k);
-        for (int i = 0; i < 8; i++)
-            sum[i % 2] = add_number(sum[i % 2], number(w, k, L, i),
-                                    _mm256_loadu_si256((const void *)(words + i * LANES)));
-    }
-    return add_vec(sum[0], sum[1]);
+    windows w = open_windows(code, k, first);
+    for (int i = 0; i < 8; i++)
+        sum[i % 2] = add_number(sum[i % 2], number(w, k, L, i),
+                                _mm256_loadu_si256((const void *)(words + i * LANES)));
 }
 
 static PL_ALWAYS_INLINE vec fold(vec a, vec b)
@@ -180,31 +179,40 @@ static PL_ALWAYS_INLINE void transpose(vec v[LANES])
 
 /* ---- plain numbers --------------------------------------------------------------------------- */
 
-/* Steps 7 to 0 of a lane are eight neighbouring numbers: joined in pairs, then turned. */
+/* Steps 7 to 0 of a lane are eight neighbouring numbers: joined in pairs, then turned. Lane l of a
+ * span goes to y[56 - 8 l]. */
+static PL_ALWAYS_INLINE void values_of_span(int16_t *y, const uint8_t *code, size_t lanes, int k,
+                                            int L, int first)
+{
+    windows w = open_windows(code, k, first);
+    vec v[4], a[4];
+    for (int j = 0; j < 4; j++)
+        v[j] = _mm256_sub_epi16(join(number(w, k, L, 7 - 2 * j), number(w, k, L, 6 - 2 * j)),
+                                _mm256_set1_epi16(510));
+    for (int j = 0; j < 2; j++) {
+        a[2 * j] = _mm256_unpacklo_epi32(v[2 * j], v[2 * j + 1]);
+        a[2 * j + 1] = _mm256_unpackhi_epi32(v[2 * j], v[2 * j + 1]);
+    }
+    for (int j = 0; j < 2; j++) { /* lanes 2 j, 2 j + 1 below, 2 j + 4, 2 j + 5 above */
+        v[2 * j] = _mm256_unpacklo_epi64(a[j], a[2 + j]);
+        v[2 * j + 1] = _mm256_unpackhi_epi64(a[j], a[2 + j]);
+    }
+    for (size_t l = 0; l < lanes; l++) {
+        __m128i eight = l < 4 ? _mm256_castsi256_si128(v[l]) : _mm256_extracti128_si256(v[l - 4], 1);
+        _mm_storeu_si128((__m128i *)(void *)(y - 8 * l), eight);
+    }
+}
+
 static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, int k, int L)
 {
-    uint8_t slot[MARGIN + PL_SPAN * 4 + 1024];
-    stage(slot, block, T * (size_t)k / 8);
-    const vec surplus_510 = _mm256_set1_epi16(510);
+    uint8_t tail[TAIL_BYTES];
+    make_tail(tail, block, T, k);
     for (size_t s = 0; s * SPAN < T; s++) {
-        windows w = open_windows(slot + MARGIN + s * LANES * (size_t)k, k);
-        vec v[4], a[4];
-        for (int j = 0; j < 4; j++)
-            v[j] = _mm256_sub_epi16(join(number(w, k, L, 7 - 2 * j), number(w, k, L, 6 - 2 * j)),
-                                    surplus_510);
-        for (int j = 0; j < 2; j++) {
-            a[2 * j] = _mm256_unpacklo_epi32(v[2 * j], v[2 * j + 1]);
-            a[2 * j + 1] = _mm256_unpackhi_epi32(v[2 * j], v[2 * j + 1]);
-        }
-        for (int j = 0; j < 2; j++) { /* lanes 2 j, 2 j + 1 below, 2 j + 4, 2 j + 5 above */
-            v[2 * j] = _mm256_unpacklo_epi64(a[j], a[2 + j]);
-            v[2 * j + 1] = _mm256_unpackhi_epi64(a[j], a[2 + j]);
-        }
-        for (size_t l = 0; l < LANES && s * SPAN + 8 * l < T; l++) {
-            __m128i eight = l < 4 ? _mm256_castsi256_si128(v[l])
-                                  : _mm256_extracti128_si256(v[l - 4], 1);
-            _mm_storeu_si128((__m128i *)(void *)(y + T - 8 - s * SPAN - 8 * l), eight);
-        }
+        span_codes at = span_of(block, 0, tail, s, T, k);
+        size_t lanes = PL_MIN((T - s * SPAN) / 8, LANES);
+        int16_t *to = y + T - 8 - s * SPAN;
+        if (k == 4 && at.first) values_of_span(to, at.code, lanes, k, L, 1);
+        else values_of_span(to, at.code, lanes, k, L, 0);
     }
 }
 

@@ -46,23 +46,26 @@ static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
 typedef struct windows {
     const uint8_t *code;
     vec g0, g1;
+    int first;
 } windows;
 
-static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k)
+static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k, int first)
 {
-    windows w = {code, _mm512_setzero_si512(), _mm512_setzero_si512()};
+    windows w = {code, _mm512_setzero_si512(), _mm512_setzero_si512(), first};
     if (k == 4) return w;
     const vec lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const vec first = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(k * 0x01010101)),
+    const vec bytes = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(k * 0x01010101)),
                                        _mm512_set1_epi32(0x03020100));
-    vec all = _mm512_loadu_si512(code);
-    w.g0 = _mm512_permutexvar_epi8(first, all);
+    /* The last lane's windows end two bytes after the span. */
+    vec all = _mm512_maskz_loadu_epi8(((__mmask64)1 << (LANES * k + 2)) - 1, code);
+    w.g0 = _mm512_permutexvar_epi8(bytes, all);
     if (k == 3)
-        w.g1 = _mm512_permutexvar_epi8(_mm512_add_epi8(first, _mm512_set1_epi8(1)), all);
+        w.g1 = _mm512_permutexvar_epi8(_mm512_add_epi8(bytes, _mm512_set1_epi8(1)), all);
     return w;
 }
 
-/* The state at bit k i of each lane. */
+/* The state at bit k i of each lane. A window that starts in the middle of a byte is the upper end
+ * of the word that ends with it, unless that word would start before the block's first byte. */
 static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
 {
     const vec mask = _mm512_set1_epi32((1 << L) - 1);
@@ -72,7 +75,8 @@ static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
     if (k != 4)
         return _mm512_and_si512(bit ? _mm512_srli_epi32(w.g0, (unsigned)bit) : w.g0, mask);
     if (bit % 8 == 0) return _mm512_and_si512(_mm512_loadu_si512(w.code + bit / 8), mask);
-    if (L == 12) return _mm512_srli_epi32(_mm512_loadu_si512(w.code + (bit - 20) / 8), 20);
+    if (L == 12 && !(w.first && bit < 20))
+        return _mm512_srli_epi32(_mm512_loadu_si512(w.code + (bit - 20) / 8), 20);
     return _mm512_and_si512(_mm512_srli_epi32(_mm512_loadu_si512(w.code + bit / 8), 4), mask);
 }
 
@@ -99,10 +103,10 @@ static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
 }
 
 /* Eight steps of two stored rows. */
-static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t slot, int32_t word,
-                                      int k, int L)
+static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t stride, int32_t word,
+                                      int k, int L, int first)
 {
-    windows a = open_windows(code, k), b = open_windows(code + slot, k);
+    windows a = open_windows(code, k, first), b = open_windows(code + stride, k, first);
     for (int i = 0; i < 8; i++)
         sum[i] = add_pairs(sum[i], join(number(a, k, L, i), number(b, k, L, i)), splat(word));
 }
@@ -113,17 +117,13 @@ static void spread_steps(int32_t *words, const int16_t *steps)
     memcpy(words, steps, 4 * LANES * sizeof *words);
 }
 
-static PL_ALWAYS_INLINE vec dot_row(const uint8_t *code, const int32_t *words, size_t spans, int k,
-                                    int L)
+static PL_ALWAYS_INLINE void dot_span(vec sum[2], const uint8_t *code, const int32_t *words, int k,
+                                      int L, int first)
 {
-    vec sum[2] = {splat(0), splat(0)};
-    for (size_t s = 0; s < spans; s++, code += LANES * k, words += 4 * LANES) {
-        windows w = open_windows(code, k);
-        for (int j = 0; j < 4; j++)
-            sum[j % 2] = add_pairs(sum[j % 2], join(number(w, k, L, 2 * j), number(w, k, L, 2 * j + 1)),
-                                   _mm512_loadu_si512(words + j * LANES));
-    }
-    return add_vec(sum[0], sum[1]);
+    windows w = open_windows(code, k, first);
+    for (int j = 0; j < 4; j++)
+        sum[j % 2] = add_pairs(sum[j % 2], join(number(w, k, L, 2 * j), number(w, k, L, 2 * j + 1)),
+                               _mm512_loadu_si512(words + j * LANES));
 }
 
 static PL_ALWAYS_INLINE vec fold(vec a, vec b)

@@ -8,8 +8,9 @@
  * All windows of one lane start inside its k bytes, so a window is a load or a byte shuffle, a shift
  * by a constant and a mask. Sums stay in the order [s][i][l] until all are done.
  *
- * Codes are first copied to scratch memory ("staged"), each block with its last bytes before it and
- * its first bytes after it: windows then wrap by themselves, and nothing outside the matrix is read.
+ * Windows are read where the codes lie, but for the last span of a block, whose windows wrap to the
+ * block's start: it is copied to scratch memory with the bytes that follow it (the "tail"). Nothing
+ * outside the matrix is read.
  *
  * The four bytes of the congruence sum to y + 510; the surplus 510 * sum(q) is taken off the integer
  * sums, which wrap modulo 2^32 on the way and fit at the end. */
@@ -23,43 +24,51 @@
 #include "kernels/kernels.h"
 #include "transpose.h"
 
-enum { SPAN = 8 * LANES, MARGIN = 16 };
+enum {
+    SPAN = 8 * LANES,
+    GROUP_SPANS = PL_GROUP_AXIS1 / SPAN,
+    TAIL_AT = 4 * LANES,       /* where the span's first byte is in a tail; most bytes it has */
+    TAIL_BYTES = 4 * TAIL_AT
+};
 
-/* ---- staging --------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
-static PL_ALWAYS_INLINE size_t slot_bytes(size_t T, int k)
+/* The last span of a block with the bytes round it: eight before, eight after, wrapping. */
+static PL_ALWAYS_INLINE void make_tail(uint8_t *tail, const uint8_t *block, size_t T, int k)
 {
-    return (MARGIN + pl_span_round(T) * (size_t)k / 8 + 127) / 64 * 64;
+    size_t bytes = T * (size_t)k / 8, first = (T - 1) / SPAN * LANES * (size_t)k;
+    size_t n = bytes - first;
+    if (bytes >= TAIL_AT) memcpy(tail + n, block + bytes - TAIL_AT, TAIL_AT);
+    else memcpy(tail + TAIL_AT, block + first, n);
+    if (k == 4) memcpy(tail + TAIL_AT - 8, block + (first ? first : bytes) - 8, 8);
+    memcpy(tail + TAIL_AT + n, block, 8);
 }
 
-static PL_ALWAYS_INLINE void copy_32(uint8_t *dst, const uint8_t *src)
-{
-    _mm256_storeu_si256((__m256i *)(void *)dst, _mm256_loadu_si256((const void *)src));
-}
-
-static PL_ALWAYS_INLINE void stage(uint8_t *slot, const uint8_t *block, size_t bytes)
-{
-    uint8_t *dst = slot + MARGIN;
-    memcpy(dst - 8, block + bytes - 8, 8);
-    if (bytes < 32) {
-        memcpy(dst, block, bytes);
-    } else {
-        for (size_t i = 0; i + 32 <= bytes; i += 32) copy_32(dst + i, block + i);
-        if (bytes % 32) copy_32(dst + bytes - 32, block + bytes - 32);
-    }
-    memcpy(dst + bytes, block, 8);
-}
-
-/* Rows of one block, `row_bytes` apart; what comes `ahead` bytes later is fetched into the cache. */
-static PL_ALWAYS_INLINE void stage_rows(uint8_t *slots, const uint8_t *codes, size_t row_bytes,
+/* Tails of `rows` blocks `row_bytes` apart; what comes `ahead` bytes later is fetched into the
+ * cache. */
+static PL_ALWAYS_INLINE void make_tails(uint8_t *tails, const uint8_t *codes, size_t row_bytes,
                                         size_t rows, size_t T, int k, size_t ahead)
 {
-    size_t bytes = T * (size_t)k / 8, slot = slot_bytes(T, k);
-    for (size_t r = 0; r < rows; r++) {
-        const uint8_t *block = codes + r * row_bytes;
-        for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)block + ahead + i, _MM_HINT_T0);
-        stage(slots + r * slot, block, bytes);
+    for (size_t r = 0; r < rows; r++, codes += row_bytes, tails += TAIL_BYTES) {
+        for (size_t i = 0; i < T * (size_t)k / 8; i += 64)
+            _mm_prefetch((const char *)codes + ahead + i, _MM_HINT_T0);
+        make_tail(tails, codes, T, k);
     }
+}
+
+/* Span s of rows of one block: the first row's code, the distance to the next row's, and whether
+ * nothing may be read before it. */
+typedef struct span_codes {
+    const uint8_t *code;
+    size_t stride;
+    int first;
+} span_codes;
+
+static PL_ALWAYS_INLINE span_codes span_of(const uint8_t *codes, size_t row_bytes,
+                                           const uint8_t *tails, size_t s, size_t T, int k)
+{
+    if (s == (T - 1) / SPAN) return (span_codes){tails + TAIL_AT, TAIL_BYTES, 0};
+    return (span_codes){codes + s * LANES * (size_t)k, row_bytes, s == 0};
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
@@ -147,78 +156,94 @@ static int32_t surplus(const int16_t *q, size_t n)
     return -510 * sum;
 }
 
-/* Rows of one group, all of it on one activation row: eight steps of a span stay in registers. */
-static PL_ALWAYS_INLINE void axis0_group_one(float *sums, const uint8_t *slots, size_t rows,
-                                             size_t T, const int16_t *q, float step, int k, int L)
+/* One span of a group's rows on one activation row: its eight steps stay in registers. */
+static PL_ALWAYS_INLINE void axis0_span_one(float *sums, span_codes codes, size_t rows,
+                                            const int32_t *words, int32_t bias, float step, int k,
+                                            int L, int first)
 {
-    size_t slot = slot_bytes(T, k), pairs = (rows + 1) / 2;
-    int32_t words[PL_GROUP_AXIS0 / 2 * PAIR_WORDS];
-    spread_pairs(words, q, pairs);
-    int32_t bias = surplus(q, 2 * pairs);
-    for (size_t s = 0; s * SPAN < T; s++) {
-        const uint8_t *code = slots + MARGIN + s * LANES * (size_t)k;
-        vec sum[8];
-        for (int i = 0; i < 8; i++) sum[i] = splat(bias);
-        for (size_t r = 0, i = 0; r < 2 * pairs; r += STEP_ROWS, i++)
-            add_rows(sum, code + r * slot, slot, words[i], k, L);
-        for (int i = 0; i < 8; i++) add_scaled(sums + s * SPAN + i * LANES, sum[i], step);
+    vec sum[8];
+    for (int i = 0; i < 8; i++) sum[i] = splat(bias);
+    for (size_t r = 0; r < rows; r += STEP_ROWS)
+        add_rows(sum, codes.code + r * codes.stride, codes.stride, words[r / STEP_ROWS], k, L,
+                 first);
+    for (int i = 0; i < 8; i++) add_scaled(sums + i * LANES, sum[i], step);
+}
+
+/* One span of a group's rows as strips of 16-bit pairs. */
+static PL_ALWAYS_INLINE void axis0_span_tile(vec *tile, span_codes codes, size_t pairs, int k, int L,
+                                             int first)
+{
+    for (size_t r = 0; r < pairs; r++, tile += 2) {
+        const uint8_t *code = codes.code + 2 * r * codes.stride;
+        windows a = open_windows(code, k, first), b = open_windows(code + codes.stride, k, first);
+        for (int i = 0; i < 8; i++)
+            tile[(size_t)(i / 2) * pairs * 2 + i % 2] =
+                join(number(a, k, L, i), number(b, k, L, i));
     }
 }
 
-/* Rows of one group as a tile of 16-bit pairs, strip after strip. */
-static PL_ALWAYS_INLINE void axis0_tile(vec *tile, const uint8_t *slots, size_t pairs, size_t T,
-                                        int k, int L)
-{
-    size_t slot = slot_bytes(T, k);
-    for (size_t s = 0; s * SPAN < T; s++)
-        for (size_t r = 0; r < pairs; r++) {
-            const uint8_t *code = slots + MARGIN + s * LANES * (size_t)k + 2 * r * slot;
-            windows a = open_windows(code, k), b = open_windows(code + slot, k);
-            vec *to = tile + (s * 4 * pairs + r) * 2;
-            for (int i = 0; i < 8; i++)
-                to[(size_t)(i / 2) * pairs * 2 + i % 2] =
-                    join(number(a, k, L, i), number(b, k, L, i));
-        }
-}
-
+/* An even number of stored rows of one group. */
 static PL_ALWAYS_INLINE void axis0_group(const pl_trellis_product *p, float *sums, vec *tile,
-                                         const uint8_t *slots, size_t r0, size_t rows, int k, int L)
+                                         const uint8_t *codes, size_t row_bytes,
+                                         const uint8_t *tails, size_t r0, size_t rows, int k, int L)
 {
-    size_t T = p->block, pairs = (rows + 1) / 2, outputs = pl_span_round(T);
+    size_t T = p->block, pairs = rows / 2, outputs = pl_span_round(T);
     const int16_t *q = (const int16_t *)p->q + r0;
     const float *steps = p->steps + r0 / PL_GROUP_AXIS0;
-    if (p->M == 1) {
-        axis0_group_one(sums, slots, rows, T, q, steps[0], k, L);
-        return;
+    int32_t words[PL_GROUP_AXIS0], bias[PL_PRODUCT_ROWS];
+    if (p->M == 1) spread_pairs(words, q, pairs);
+    for (size_t m = 0; m < p->M; m++) bias[m] = surplus(q + m * p->q_stride, rows);
+    for (size_t s = 0; s * SPAN < T; s++) {
+        span_codes at = span_of(codes, row_bytes, tails, s, T, k);
+        float *to = sums + s * SPAN;
+        if (p->M == 1) {
+            if (k == 4 && at.first) axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 1);
+            else axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 0);
+            continue;
+        }
+        if (k == 4 && at.first) axis0_span_tile(tile, at, pairs, k, L, 1);
+        else axis0_span_tile(tile, at, pairs, k, L, 0);
+        for (size_t i = 0; i < 4; i++) {
+            strip_product strip = {tile + i * pairs * 2, pairs, q, p->q_stride, bias, 1, steps,
+                                   p->step_stride, to + i * 2 * LANES, outputs};
+            multiply_strip_rows(&strip, p->M);
+        }
     }
-    int32_t bias[PL_PRODUCT_ROWS];
-    for (size_t m = 0; m < p->M; m++) bias[m] = surplus(q + m * p->q_stride, 2 * pairs);
-    axis0_tile(tile, slots, pairs, T, k, L);
-    for (size_t strip = 0; strip * 2 * LANES < (T + SPAN - 1) / SPAN * SPAN; strip++) {
-        strip_product s = {tile + strip * pairs * 2, pairs, q, p->q_stride, bias, 1, steps,
-                           p->step_stride, sums + strip * 2 * LANES, outputs};
-        multiply_strip_rows(&s, p->M);
-    }
+}
+
+/* An odd number of rows is copied and gets a partner of zeros, whose activation is zero. */
+static PL_ALWAYS_INLINE const uint8_t *make_even(uint8_t *copies, const uint8_t *codes,
+                                                 size_t row_bytes, size_t rows, size_t bytes)
+{
+    for (size_t r = 0; r < rows; r++) memcpy(copies + r * bytes, codes + r * row_bytes, bytes);
+    memset(copies + rows * bytes, 0, bytes);
+    return copies;
 }
 
 static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L)
 {
-    size_t T = p->block, slot = slot_bytes(T, k), outputs = pl_span_round(T);
+    size_t T = p->block, outputs = pl_span_round(T), bytes = T * (size_t)k / 8;
     float *total = p->scratch, *part = total + p->M * outputs; /* [M][outputs] */
-    vec *tile = (vec *)(void *)(part + p->M * outputs);
-    uint8_t *slots = (uint8_t *)tile + (p->M > 1 ? PL_GROUP_AXIS0 * outputs * 2 : 0);
+    vec *tile = (vec *)(void *)(part + p->M * outputs);        /* [4][32 pairs][2] */
+    uint8_t *tails = (uint8_t *)(tile + PL_GROUP_AXIS0 * 4), *copies = tails + 64 * TAIL_BYTES;
     memset(total, 0, p->M * outputs * sizeof *total);
     for (size_t first = 0; first < p->rows; first += p->split) {
         size_t end = PL_MIN(first + p->split, p->rows);
-        memset(part, 0, p->M * outputs * sizeof *part);
+        float *sums = p->split >= p->rows ? total : part;
+        if (sums == part) memset(part, 0, p->M * outputs * sizeof *part);
         for (size_t r = first; r < end; r += PL_GROUP_AXIS0) {
-            size_t rows = PL_MIN(end - r, PL_GROUP_AXIS0);
-            stage_rows(slots, p->codes + r * p->row_bytes, p->row_bytes, rows, T, k,
-                       PL_GROUP_AXIS0 * p->row_bytes);
-            if (rows % 2) memset(slots + rows * slot, 0, slot);
-            axis0_group(p, part, tile, slots, r, rows, k, L);
+            const uint8_t *codes = p->codes + r * p->row_bytes;
+            size_t rows = PL_MIN(end - r, PL_GROUP_AXIS0), row_bytes = p->row_bytes;
+            make_tails(tails, codes, row_bytes, rows, T, k, PL_GROUP_AXIS0 * row_bytes);
+            if (rows % 2) {
+                codes = make_even(copies, codes, row_bytes, rows, bytes);
+                row_bytes = bytes;
+                memset(tails + rows * TAIL_BYTES, 0, TAIL_BYTES);
+            }
+            axis0_group(p, sums, tile, codes, row_bytes, tails, r, rows + rows % 2, k, L);
         }
-        for (size_t i = 0; i < p->M * outputs; i++) total[i] += part[i];
+        if (sums == part)
+            for (size_t i = 0; i < p->M * outputs; i++) total[i] += part[i];
     }
     for (size_t m = 0; m < p->M; m++)
         sort_outputs(p->out + m * p->out_stride, total + m * outputs, T);
@@ -232,27 +257,40 @@ static const int32_t *prepared_biases(const pl_trellis_product *p)
     return (const int32_t *)p->q + (p->M == 1 ? row : p->M * row / 2);
 }
 
+/* One group of one stored row and one activation row. */
+static PL_ALWAYS_INLINE vec axis1_dot(const uint8_t *codes, const uint8_t *tail,
+                                      const int32_t *words, size_t first, size_t end, size_t T,
+                                      int k, int L)
+{
+    vec sum[2] = {splat(0), splat(0)};
+    for (size_t s = first; s < end; s++, words += SPAN / 2 * PAIR_WORDS) {
+        span_codes at = span_of(codes, 0, tail, s, T, k);
+        if (k == 4 && at.first) dot_span(sum, at.code, words, k, L, 1);
+        else dot_span(sum, at.code, words, k, L, 0);
+    }
+    return add_vec(sum[0], sum[1]);
+}
+
 /* Up to LANES stored rows on one activation row. */
 static PL_ALWAYS_INLINE void axis1_one(const pl_trellis_product *p, size_t r0, int k, int L)
 {
-    size_t T = p->block, slot = slot_bytes(T, k), groups = pl_block_groups(T);
+    size_t T = p->block, groups = pl_block_groups(T), bytes = T * (size_t)k / 8;
     size_t rows = PL_MIN(p->rows - r0, LANES), words = pl_span_round(T) / 2 * PAIR_WORDS;
     const int32_t *bias = prepared_biases(p);
-    uint8_t *slots = p->scratch;
+    uint8_t *tails = p->scratch;
     float sums[LANES] = {0};
     vec lanes[LANES];
     for (int r = 0; r < LANES; r++) lanes[r] = splat(0);
     for (size_t b = 0; b < p->blocks; b++) {
-        const int32_t *q = (const int32_t *)p->q + b * words;
-        size_t bytes = T * (size_t)k / 8;
-        stage_rows(slots, p->codes + r0 * p->row_bytes + b * bytes, p->row_bytes, rows, T, k,
-                   p->row_bytes * LANES);
+        const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
+        make_tails(tails, codes, p->row_bytes, rows, T, k, p->row_bytes * LANES);
         for (size_t g = 0; g < groups; g++) {
-            size_t spans = (PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1) + SPAN - 1) / SPAN;
-            const uint8_t *code = slots + MARGIN + g * PL_GROUP_AXIS1 * (size_t)k / 8;
+            size_t first = g * GROUP_SPANS, end = PL_MIN(first + GROUP_SPANS, (T + SPAN - 1) / SPAN);
+            const int32_t *q = (const int32_t *)p->q + b * words +
+                               g * PL_GROUP_AXIS1 / 2 * PAIR_WORDS;
             for (size_t r = 0; r < rows; r++)
-                lanes[r] = dot_row(code + r * slot, q + g * PL_GROUP_AXIS1 / 2 * PAIR_WORDS, spans,
-                                   k, L);
+                lanes[r] = axis1_dot(codes + r * p->row_bytes, tails + r * TAIL_BYTES, q, first,
+                                     end, T, k, L);
             vec sum = add_vec(sum_lanes(lanes), splat(bias[b * groups + g]));
             add_scaled(sums, sum, p->steps[b * groups + g]);
         }
@@ -260,53 +298,56 @@ static PL_ALWAYS_INLINE void axis1_one(const pl_trellis_product *p, size_t r0, i
     memcpy(p->out + r0, sums, rows * sizeof *sums);
 }
 
-/* One group of LANES rows as half a strip: pairs along u, rows in lanes. */
-static PL_ALWAYS_INLINE void axis1_half_strip(vec *strip, vec *turned, const uint8_t *code,
-                                              size_t rows, size_t slot, size_t spans, int k, int L)
+/* Four pairs of steps of one row, LANES vectors apart. */
+static PL_ALWAYS_INLINE void join_steps(vec *to, const uint8_t *code, int k, int L, int first)
 {
-    for (size_t s = 0; s < spans; s++) {
-        for (size_t r = 0; r < rows; r++) {
-            windows w = open_windows(code + r * slot + s * LANES * (size_t)k, k);
-            for (int j = 0; j < 4; j++)
-                turned[(size_t)j * LANES + r] =
-                    join(number(w, k, L, 2 * j), number(w, k, L, 2 * j + 1));
-        }
-        for (size_t j = 0; j < 4; j++) {
-            transpose(turned + j * LANES);
-            for (size_t l = 0; l < LANES; l++)
-                strip[(s * SPAN / 2 + 4 * l + j) * 2] = turned[j * LANES + l];
-        }
+    windows w = open_windows(code, k, first);
+    for (int j = 0; j < 4; j++)
+        to[(size_t)j * LANES] = join(number(w, k, L, 2 * j), number(w, k, L, 2 * j + 1));
+}
+
+/* One span of LANES rows as half a strip: pairs along u, rows in lanes. */
+static PL_ALWAYS_INLINE void axis1_half_strip(vec *strip, vec *turned, span_codes at, size_t rows,
+                                              int k, int L)
+{
+    for (size_t r = 0; r < rows; r++) {
+        if (k == 4 && at.first) join_steps(turned + r, at.code + r * at.stride, k, L, 1);
+        else join_steps(turned + r, at.code + r * at.stride, k, L, 0);
+    }
+    for (size_t j = 0; j < 4; j++) {
+        transpose(turned + j * LANES);
+        for (size_t l = 0; l < LANES; l++) strip[(4 * l + j) * 2] = turned[j * LANES + l];
     }
 }
 
 /* Up to 2 LANES stored rows on M activation rows. */
 static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, int k, int L)
 {
-    size_t T = p->block, slot = slot_bytes(T, k), groups = pl_block_groups(T);
+    size_t T = p->block, groups = pl_block_groups(T), bytes = T * (size_t)k / 8;
     size_t rows = PL_MIN(p->rows - r0, 2 * LANES), row = p->blocks * pl_span_round(T);
     vec turned[4 * LANES];
     vec *strip = p->scratch; /* [64 pairs][2] */
     float *sums = (float *)(void *)(strip + PL_GROUP_AXIS1); /* [M][2 LANES] */
-    uint8_t *slots = (uint8_t *)(sums + p->M * 2 * LANES);
+    uint8_t *tails = (uint8_t *)(sums + p->M * 2 * LANES);
     memset(turned, 0, sizeof turned);
     memset(sums, 0, p->M * 2 * LANES * sizeof *sums);
     for (size_t b = 0; b < p->blocks; b++) {
-        stage_rows(slots, p->codes + r0 * p->row_bytes + b * T * (size_t)k / 8, p->row_bytes, rows,
-                   T, k, p->row_bytes * 2 * LANES);
+        const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
+        make_tails(tails, codes, p->row_bytes, rows, T, k, p->row_bytes * 2 * LANES);
         for (size_t g = 0; g < groups; g++) {
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
-            for (size_t h = 0; h < 2; h++) {
-                size_t left = rows > h * LANES ? PL_MIN(rows - h * LANES, LANES) : 0;
-                axis1_half_strip(strip + h, turned,
-                                 slots + MARGIN + g * PL_GROUP_AXIS1 * (size_t)k / 8 +
-                                     h * LANES * slot,
-                                 left, slot, (n + SPAN - 1) / SPAN, k, L);
+            for (size_t i = 0; i < 2 * ((n + SPAN - 1) / SPAN); i++) {
+                size_t s = i / 2, skip = i % 2 * LANES; /* lower, upper half of the rows */
+                span_codes at = span_of(codes, p->row_bytes, tails, g * GROUP_SPANS + s, T, k);
+                at.code += skip * at.stride;
+                axis1_half_strip(strip + s * SPAN + i % 2, turned, at,
+                                 rows > skip ? PL_MIN(rows - skip, LANES) : 0, k, L);
             }
-            strip_product s = {strip, n / 2,
-                               (const int16_t *)p->q + b * pl_span_round(T) + g * PL_GROUP_AXIS1,
-                               row, prepared_biases(p) + b * groups + g, p->blocks * groups,
-                               p->steps + b * groups + g, p->step_stride, sums, 2 * LANES};
-            multiply_strip_rows(&s, p->M);
+            strip_product product = {strip, n / 2,
+                                     (const int16_t *)p->q + b * pl_span_round(T) + g * PL_GROUP_AXIS1,
+                                     row, prepared_biases(p) + b * groups + g, p->blocks * groups,
+                                     p->steps + b * groups + g, p->step_stride, sums, 2 * LANES};
+            multiply_strip_rows(&product, p->M);
         }
     }
     for (size_t m = 0; m < p->M; m++)

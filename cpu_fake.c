@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CPU detection. __builtin_cpu_supports checks CPUID and, for vector state, XGETBV. */
+#include "cpu.h"
+
+#include <stddef.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Not a name that every clang's __builtin_cpu_supports knows. The AVX2 test covers its registers. */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+unsigned pl_cpu_detect(void)
+{
+    unsigned flags = PL_CPU_C; return PL_CPU_AVX2|PL_CPU_AVX512;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("bmi2") && has_f16c())
+        flags |= PL_CPU_AVX2;
+    if ((flags & PL_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd") &&
+        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+        __builtin_cpu_supports("avx512vnni"))
+        flags |= PL_CPU_AVX512;
+    if ((flags & PL_CPU_AVX512) && __builtin_cpu_supports("avx512bf16"))
+        flags |= PL_CPU_AVX512BF16;
+#elif defined(__aarch64__)
+    flags |= PL_CPU_NEON; /* part of the base architecture */
+#endif
+    return flags;
+}
+
+int pl_cpu_level(const char *name, unsigned *flags)
+{
+    static const struct {
+        const char *name;
+        unsigned needs, keeps;
+    } levels[] = {
+        {"c", 0, 0},
+        {"avx2", PL_CPU_AVX2, PL_CPU_AVX2},
+        {"avx512", PL_CPU_AVX512, PL_CPU_AVX2 | PL_CPU_AVX512 | PL_CPU_AVX512BF16},
+        {"neon", PL_CPU_NEON, PL_CPU_NEON},
+        {"dotprod", PL_CPU_DOTPROD, PL_CPU_NEON | PL_CPU_DOTPROD},
+    };
+    unsigned have = pl_cpu_detect();
+    if (!name || strcmp(name, "auto") == 0) {
+        *flags = have;
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (strcmp(name, levels[i].name) == 0 && (have & levels[i].needs) == levels[i].needs) {
+            *flags = have & levels[i].keeps;
+            return 0;
+        }
+    return -1;
+}
+
+const char *pl_cpu_name(unsigned flags)
+{
+    if (flags & PL_CPU_AVX512) return "avx512";
+    if (flags & PL_CPU_AVX2) return "avx2";
+    if (flags & PL_CPU_DOTPROD) return "dotprod";
+    if (flags & PL_CPU_NEON) return "neon";
+    return "c";
+}
