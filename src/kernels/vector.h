@@ -46,7 +46,7 @@ static PL_ALWAYS_INLINE void body_scale_f32(float *dst, float a, const float *x,
     for (size_t i = 0; i < n; i++) dst[i] = x[i] * a * weight[i];
 }
 
-/* e^x for x <= 88.7, within 2 units in the last place; 0 below -87.3. 2^n by exponent bits and a
+/* e^x within 2 units in the last place; 0 below -87.3, infinity above 88.7. 2^n by exponent bits and a
  * polynomial on [-ln2/2, ln2/2]: the Taylor series to x^7, whose rest is below 2^-27 there. ln 2 is
  * taken off in two parts, the first exact for every n. */
 static PL_ALWAYS_INLINE float exp_f32(float x)
@@ -67,7 +67,9 @@ static PL_ALWAYS_INLINE float exp_f32(float x)
     int32_t e = (int32_t)(pl_f32_bits(shifted) - 0x4b400000u), half = e >> 1; /* e = n */
     float a = pl_f32_from_bits((uint32_t)(half + 127) << 23);
     float b = pl_f32_from_bits((uint32_t)(e - half + 127) << 23);
-    return x < -87.3f ? 0.0f : p * a * b;
+    float result = p * a * b;
+    result = x > 88.7f ? INFINITY : result;
+    return x < -87.3f ? 0.0f : result;
 }
 
 static PL_ALWAYS_INLINE float body_max(const float *x, size_t n)

@@ -25,7 +25,9 @@ static const struct {
 } families[] = {
     {"rotate", check_rotate},
     {"viterbi", check_viterbi},
+    {"product", check_product},
     {"trellis", check_trellis},
+    {"vector", check_vector},
 };
 
 static const char *const levels[] = {"c", "avx2", "avx512", "neon", "dotprod"};

@@ -84,6 +84,6 @@ bool check_timer_next(check_timer *timer);
     for (check_timer timer_ = check_timer_start((t), (units), (label)); check_timer_next(&timer_);)
 
 /* One per family. */
-check_family_fn check_rotate, check_trellis, check_viterbi;
+check_family_fn check_rotate, check_trellis, check_viterbi, check_product, check_vector;
 
 #endif

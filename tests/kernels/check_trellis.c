@@ -125,8 +125,8 @@ static void check_formula(check *t, const problem *p, size_t b, const float *got
     }
 }
 
-static void check_product(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned axis,
-                          unsigned k, unsigned L)
+static void check_axis(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned axis,
+                       unsigned k, unsigned L)
 {
     for (int round = 0; round < 60 && check_good(t); round++) {
         problem p;
@@ -208,7 +208,7 @@ void check_trellis(check *t, const pl_kernels *c, const pl_kernels *isa)
             const int i = L == 16;
             if (check_begin(t, isa->product.axis0[k - 2][i] != c->product.axis0[k - 2][i],
                             "trellis_axis0_k%u_l%u", k, L)) {
-                check_product(t, c, isa, 0, k, L);
+                check_axis(t, c, isa, 0, k, L);
                 bench_product(t, isa, 0, k, L, 1, 256, "Gw/s");
                 bench_product(t, isa, 0, k, L, 1, 192, "Gw/s T192");
                 bench_product(t, isa, 0, k, L, 8, 256, "Gmac/s M8");
@@ -217,7 +217,7 @@ void check_trellis(check *t, const pl_kernels *c, const pl_kernels *isa)
             }
             if (check_begin(t, isa->product.axis1[k - 2][i] != c->product.axis1[k - 2][i],
                             "trellis_axis1_k%u_l%u", k, L)) {
-                check_product(t, c, isa, 1, k, L);
+                check_axis(t, c, isa, 1, k, L);
                 bench_product(t, isa, 1, k, L, 1, 256, "Gw/s");
                 bench_product(t, isa, 1, k, L, 1, 192, "Gw/s T192");
                 bench_product(t, isa, 1, k, L, 8, 256, "Gmac/s M8");

@@ -113,14 +113,14 @@ static void q4_1_avx2(float *dst, const void *src, size_t n)
     }
 }
 
-/* v with its last `drop` mantissa bits rounded away, ties to even, as long as it is finite. */
+/* v with its last `drop` mantissa bits rounded away, ties to even: 1.5 * 2^drop times v's power of
+ * two, added and taken off again, leaves no room for them. -0 becomes 0. */
 static PL_ALWAYS_INLINE __m256 round_bits(__m256 v, int drop)
 {
-    __m256i bits = _mm256_castps_si256(v);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, drop), _mm256_set1_epi32(1));
-    __m256i up = _mm256_add_epi32(bits, _mm256_set1_epi32((1 << (drop - 1)) - 1));
-    return _mm256_castsi256_ps(
-        _mm256_and_si256(_mm256_add_epi32(up, odd), _mm256_set1_epi32(-(1 << drop))));
+    __m256i power = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7f800000));
+    __m256 big = _mm256_castsi256_ps(
+        _mm256_add_epi32(power, _mm256_set1_epi32((drop << 23) + 0x400000)));
+    return _mm256_sub_ps(_mm256_add_ps(v, big), big);
 }
 
 /* To fp16 and back by rounding to its 11 bits: numbers below its normal range are multiples of 2^-24
@@ -149,8 +149,8 @@ static PL_ALWAYS_INLINE __m256 splat_number(const void *values, size_t i, int ty
 /* Eight codes are `bits` bytes; pdep puts each into a byte of its own. */
 static PL_ALWAYS_INLINE __m256 eight_codes(const uint8_t *p, int bits)
 {
-    uint64_t word = 0;
-    memcpy(&word, p, (size_t)bits);
+    uint64_t word = p[0]; /* byte by byte, for a copy to memory and back would stall */
+    for (int i = 1; i < bits; i++) word |= (uint64_t)p[i] << 8 * i;
     if (bits < 8) word = _pdep_u64(word, 0x0101010101010101u * ((1u << bits) - 1));
     return floats_of_bytes(_mm_cvtsi64_si128((long long)word));
 }

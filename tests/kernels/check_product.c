@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plain products against doubles within their bound, and against themselves with other M; roundings
+ * and rows of plain codings bit for bit. */
+#include "check.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/half.h"
+#include "format/dtype.h"
+
+/* ---- products of f32 ------------------------------------------------------------------------- */
+
+typedef struct sizes {
+    size_t M, rows, K, w_stride, x_stride, y_stride;
+} sizes;
+
+static void check_rows_round(check *t, const pl_kernels *isa)
+{
+    sizes s = {.M = 1 + check_below(t, 14), .rows = 1 + check_below(t, 13),
+               .K = 1 + check_below(t, 200)};
+    s.w_stride = s.K + check_below(t, 3);
+    s.x_stride = s.K + check_below(t, 3);
+    s.y_stride = s.rows + check_below(t, 3);
+    float *w = check_buffer(t, s.rows * s.w_stride * 4, 4);
+    float *x = check_buffer(t, s.M * s.x_stride * 4, 4);
+    float *y = check_buffer(t, s.M * s.y_stride * 4, 4), *one = check_buffer(t, s.rows * 4, 4);
+    check_fill_f32(t, w, s.rows * s.w_stride);
+    check_fill_f32(t, x, s.M * s.x_stride);
+    isa->product.rows(y, s.y_stride, w, s.w_stride, s.rows, x, s.x_stride, s.M, s.K);
+    for (size_t m = 0; m < s.M; m++)
+        for (size_t r = 0; r < s.rows; r++) {
+            double want = 0, size = 0;
+            for (size_t k = 0; k < s.K; k++) {
+                double v = (double)w[r * s.w_stride + k] * (double)x[m * s.x_stride + k];
+                want += v;
+                size += fabs(v);
+            }
+            double bound = ((double)s.K / 8 + 8) * FLT_EPSILON * size + 1e-37;
+            if (size < FLT_MAX) check_close(t, &y[m * s.y_stride + r], &want, &bound, 1);
+        }
+    size_t m = check_below(t, (uint32_t)s.M), r = check_below(t, (uint32_t)s.rows);
+    isa->product.rows(one, s.rows, w + r * s.w_stride, s.w_stride, s.rows - r, x + m * s.x_stride,
+                      s.x_stride, 1, s.K);
+    check_same(t, one, y + m * s.y_stride + r, (s.rows - r) * 4);
+}
+
+static void check_columns_round(check *t, const pl_kernels *isa)
+{
+    sizes s = {.M = 1 + check_below(t, 11), .rows = 32 * (1 + check_below(t, 4)),
+               .K = 1 + check_below(t, 70)};
+    s.w_stride = s.rows + check_below(t, 3);
+    s.x_stride = s.K + check_below(t, 3);
+    s.y_stride = s.rows + check_below(t, 3);
+    float *w = check_buffer(t, s.K * s.w_stride * 4, 4);
+    float *x = check_buffer(t, s.M * s.x_stride * 4, 4);
+    float *y = check_buffer(t, s.M * s.y_stride * 4, 4), *one = check_buffer(t, s.rows * 4, 4);
+    check_fill_f32(t, w, s.K * s.w_stride);
+    check_fill_f32(t, x, s.M * s.x_stride);
+    memset(y, 0, s.M * s.y_stride * 4);
+    isa->product.columns(y, s.y_stride, w, s.w_stride, s.rows, x, s.x_stride, s.M, s.K);
+    for (size_t m = 0; m < s.M; m++)
+        for (size_t c = 0; c < s.rows; c++) {
+            double want = 0, size = 0;
+            for (size_t k = 0; k < s.K; k++) {
+                double v = (double)w[k * s.w_stride + c] * (double)x[m * s.x_stride + k];
+                want += v;
+                size += fabs(v);
+            }
+            double bound = ((double)s.K + 1) * FLT_EPSILON * size + 1e-37;
+            if (size < FLT_MAX) check_close(t, &y[m * s.y_stride + c], &want, &bound, 1);
+        }
+    /* One row alone, and K cut in two. */
+    size_t m = check_below(t, (uint32_t)s.M), cut = check_below(t, (uint32_t)s.K);
+    memset(one, 0, s.rows * 4);
+    isa->product.columns(one, s.rows, w, s.w_stride, s.rows, x + m * s.x_stride, s.x_stride, 1, cut);
+    isa->product.columns(one, s.rows, w + cut * s.w_stride, s.w_stride, s.rows,
+                         x + m * s.x_stride + cut, s.x_stride, 1, s.K - cut);
+    check_same(t, one, y + m * s.y_stride, s.rows * 4);
+}
+
+static void check_plain(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (check_begin(t, isa->product.rows != c->product.rows, "product_rows")) {
+        for (int round = 0; round < 300 && check_good(t); round++) {
+            check_release(t);
+            check_rows_round(t, isa);
+        }
+        check_release(t);
+        enum { K = 576, M = 48, ROWS = 8 };
+        float *w = check_buffer(t, ROWS * K * 4, 64), *x = check_buffer(t, M * K * 4, 64);
+        float *y = check_buffer(t, M * ROWS * 4, 64);
+        memset(w, 0, ROWS * K * 4);
+        memset(x, 0, M * K * 4);
+        check_bench(t, 1e-9 * ROWS * K, "Gmac/s M1")
+            isa->product.rows(y, ROWS, w, K, ROWS, x, K, 1, K);
+        check_bench(t, 1e-9 * ROWS * K * M, "Gmac/s M48")
+            isa->product.rows(y, ROWS, w, K, ROWS, x, K, M, K);
+        check_end(t);
+    }
+    if (check_begin(t, isa->product.columns != c->product.columns, "product_columns")) {
+        for (int round = 0; round < 300 && check_good(t); round++) {
+            check_release(t);
+            check_columns_round(t, isa);
+        }
+        check_end(t);
+    }
+}
+
+/* ---- roundings ------------------------------------------------------------------------------- */
+
+static void check_quantize(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->product.quantize_i16 != c->product.quantize_i16, "quantize_i16")) return;
+    for (int round = 0; round < 300 && check_good(t); round++) {
+        check_release(t);
+        size_t n = check_below(t, 129);
+        float *x = check_buffer(t, n * 4, 4), *scale = check_buffer(t, n * 4, 4);
+        int16_t *want = check_buffer(t, n * 2, 2), *got = check_buffer(t, n * 2, 2);
+        check_fill_f32(t, x, n);
+        check_fill_f32(t, scale, n);
+        if (n && check_below(t, 20) == 0) x[check_below(t, (uint32_t)n)] = NAN;
+        bool scaled = check_below(t, 2);
+        float a = c->product.quantize_i16(want, x, scaled ? scale : NULL, n);
+        float b = isa->product.quantize_i16(got, x, scaled ? scale : NULL, n);
+        check_same(t, got, want, n * 2);
+        if (!isnan(a)) check_same(t, &b, &a, 4);
+        else if (!isnan(b)) check_fail(t, "step is %g, expected NaN", (double)b);
+        if (isnan(a) || a == 0) continue;
+        for (size_t i = 0; i < n; i++) {
+            double v = scaled ? (double)(x[i] * scale[i]) : (double)x[i];
+            if (fabs(v - (double)want[i] * (double)a) > 0.501 * (double)a)
+                check_fail(t, "%g became %d steps of %g", v, want[i], (double)a);
+        }
+    }
+    check_end(t);
+}
+
+static void check_weights(check *t, pl_trellis_weights_fn *want_fn, pl_trellis_weights_fn *fn,
+                          const char *name)
+{
+    if (!check_begin(t, fn != want_fn, "trellis_%s", name)) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = 32 * (1 + check_below(t, 8));
+        int16_t *y = check_buffer(t, n * 2, 2);
+        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
+        for (size_t i = 0; i < n; i++) y[i] = (int16_t)(check_below(t, 1021) - 510);
+        float scale = pl_fp16_to_f32((uint16_t)(check_rnd(t) & 0xfbff));
+        want_fn(want, y, scale, n);
+        fn(got, y, scale, n);
+        check_same(t, got, want, n * 4);
+    }
+    check_end(t);
+}
+
+/* ---- rows of plain codings ------------------------------------------------------------------- */
+
+static void check_dequantize(check *t, pl_dequantize_fn *fn, pl_dtype type)
+{
+    const pl_dtype_info *info = pl_dtype_get(type);
+    if (!fn || !check_begin(t, true, "dequantize_%s", info->name)) return;
+    size_t step = PL_MAX(info->block_elements, 8);
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = step * (1 + check_below(t, 20));
+        size_t bytes = n / info->block_elements * info->block_bytes;
+        uint8_t *src = check_buffer(t, bytes, 1);
+        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
+        check_fill(t, src, bytes);
+        pl_dequantize_row(type, src, want, n);
+        fn(got, src, n);
+        for (size_t i = 0; i < n; i++) /* any NaN will do */
+            if (isnan(want[i]) && isnan(got[i])) got[i] = want[i];
+        check_same(t, got, want, n * 4);
+    }
+    check_release(t);
+    enum { N = 64 * 576 };
+    uint8_t *src = check_buffer(t, N * 4, 64);
+    float *dst = check_buffer(t, N * 4, 64);
+    check_bench(t, 1e-9 * N, "Gw/s") fn(dst, src, N);
+    check_end(t);
+}
+
+/* The formula in the type of the scales, as format.md has it. */
+static float round_as(float v, int type)
+{
+    if (type == PL_AFFINE_BF16) return pl_bf16_to_f32(pl_f32_to_bf16(v));
+    if (type == PL_AFFINE_F16) return pl_fp16_to_f32(pl_f32_to_fp16(v));
+    return v;
+}
+
+static float number_at(const uint8_t *p, size_t i, int type)
+{
+    float f;
+    uint16_t h;
+    memcpy(&h, p + 2 * i, 2);
+    if (type == PL_AFFINE_F32) memcpy(&f, p + 4 * i, 4);
+    else f = type == PL_AFFINE_BF16 ? pl_bf16_to_f32(h) : pl_fp16_to_f32(h);
+    return f;
+}
+
+static void check_affine(check *t, pl_affine_row_fn *fn, unsigned bits, int type)
+{
+    static const char *const names[] = {"bf16", "f16", "f32"};
+    if (!fn || !check_begin(t, true, "affine%u_%s", bits, names[type])) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t group = 32u << check_below(t, 3), n = group * (1 + check_below(t, 6));
+        size_t size = type == PL_AFFINE_F32 ? 4 : 2, numbers = n / group * size;
+        uint8_t *src = check_buffer(t, n * bits / 8, 1);
+        uint8_t *scales = check_buffer(t, numbers, 1), *biases = check_buffer(t, numbers, 1);
+        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
+        check_fill(t, src, n * bits / 8);
+        for (size_t i = 0; i < n; i++) {
+            size_t bit = i * bits;
+            unsigned q = 0;
+            for (unsigned j = 0; j < bits; j++)
+                q |= (unsigned)(src[(bit + j) / 8] >> (bit + j) % 8 & 1) << j;
+            float product = (float)q * number_at(scales, i / group, type);
+            want[i] = round_as(round_as(product, type) + number_at(biases, i / group, type), type);
+        }
+        fn(got, src, scales, biases, n, group);
+        for (size_t i = 0; i < n; i++) /* any NaN and any zero will do */
+            if ((isnan(want[i]) && isnan(got[i])) || want[i] == got[i]) got[i] = want[i];
+        check_same(t, got, want, n * 4);
+    }
+    check_release(t);
+    enum { N = 64 * 576 };
+    uint8_t *src = check_buffer(t, N, 64), *ones = check_buffer(t, N / 16, 64);
+    float *dst = check_buffer(t, N * 4, 64);
+    memset(ones, 0, N / 16);
+    check_bench(t, 1e-9 * N, "Gw/s") fn(dst, src, ones, ones, N, 64);
+    check_end(t);
+}
+
+void check_product(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    const pl_product_kernels *k = &isa->product;
+    check_plain(t, c, isa);
+    check_quantize(t, c, isa);
+    check_weights(t, c->product.decode, k->decode, "decode");
+    check_weights(t, c->product.expand, k->expand, "expand");
+    check_dequantize(t, k->bf16, PL_BF16);
+    check_dequantize(t, k->f16, PL_F16);
+    check_dequantize(t, k->q8_0, PL_Q8_0);
+    check_dequantize(t, k->q4_0, PL_Q4_0);
+    check_dequantize(t, k->q4_1, PL_Q4_1);
+    for (unsigned bits = 2; bits <= 8; bits++)
+        for (int type = 0; type < PL_AFFINE_TYPES; type++)
+            check_affine(t, k->affine[bits][type], bits, type);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Vector operations: the same bits on every level, and near the formula in doubles. */
+#include "check.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static size_t some_length(check *t) { return check_below(t, 4) ? 1 + check_below(t, 150) : 32; }
+
+static float *numbers(check *t, size_t n)
+{
+    float *p = check_buffer(t, n * 4, 4);
+    check_fill_f32(t, p, n);
+    return p;
+}
+
+static void check_dot(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->dot_f32 != c->dot_f32, "dot_f32")) return;
+    for (int round = 0; round < 200 && check_good(t); round++) {
+        check_release(t);
+        size_t n = check_below(t, 200);
+        float *a = numbers(t, n), *b = numbers(t, n);
+        float want = c->dot_f32(a, b, n), got = isa->dot_f32(a, b, n);
+        check_same(t, &got, &want, 4);
+        double sum = 0, size = 0;
+        for (size_t i = 0; i < n; i++) {
+            sum += (double)a[i] * (double)b[i];
+            size += fabs((double)a[i] * (double)b[i]);
+        }
+        double bound = ((double)n / 32 + 8) * FLT_EPSILON * size + 1e-37;
+        if (size < FLT_MAX) check_close(t, &want, &sum, &bound, 1);
+    }
+    check_release(t);
+    float *a = numbers(t, 576), *b = numbers(t, 576), sum = 0;
+    check_bench(t, 16 * 576e-9, "Gmac/s")
+        for (int i = 0; i < 16; i++) sum += isa->dot_f32(a, b, 576);
+    memcpy(a, &sum, 4);
+    check_end(t);
+}
+
+static void check_axpy(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->axpy_f32 != c->axpy_f32, "axpy_f32")) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *x = numbers(t, n), *want = numbers(t, n), *got = check_buffer(t, n * 4, 4);
+        memcpy(got, want, n * 4);
+        float factor = (float)check_normal(t);
+        c->axpy_f32(want, factor, x, n);
+        isa->axpy_f32(got, factor, x, n);
+        check_same(t, got, want, n * 4);
+    }
+    check_end(t);
+}
+
+static void check_rms_norm(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->rms_norm != c->rms_norm, "rms_norm")) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *x = numbers(t, n), *w = numbers(t, n);
+        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
+        c->rms_norm(want, x, w, n, 1e-5f);
+        isa->rms_norm(got, x, w, n, 1e-5f);
+        check_same(t, got, want, n * 4);
+        double square = 0;
+        for (size_t i = 0; i < n; i++) square += (double)x[i] * (double)x[i];
+        for (size_t i = 0; i < n && square < FLT_MAX; i++) {
+            double v = (double)x[i] / sqrt(square / (double)n + (double)1e-5f) * (double)w[i];
+            double bound = 16 * FLT_EPSILON * fabs(v) + 1e-37;
+            if (fabs(v) < FLT_MAX) check_close(t, &want[i], &v, &bound, 1);
+        }
+    }
+    check_end(t);
+}
+
+static void check_softmax(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->softmax != c->softmax, "softmax")) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *x = check_buffer(t, n * 4, 4), *want = check_buffer(t, n * 4, 4);
+        float *got = check_buffer(t, n * 4, 4);
+        double top = -INFINITY, sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            x[i] = (float)(check_normal(t) * (round % 3 ? 3 : 60));
+            if (i && check_below(t, 10) == 0) x[i] = -INFINITY;
+            top = fmax(top, (double)x[i]);
+        }
+        memcpy(want, x, n * 4);
+        memcpy(got, x, n * 4);
+        c->softmax(want, n);
+        isa->softmax(got, n);
+        check_same(t, got, want, n * 4);
+        for (size_t i = 0; i < n; i++) sum += exp((double)x[i] - top);
+        for (size_t i = 0; i < n; i++) {
+            double v = exp((double)x[i] - top) / sum;
+            double bound = (24 + top - fmax((double)x[i], top - 200)) * FLT_EPSILON * v + 1e-37;
+            check_close(t, &want[i], &v, &bound, 1);
+        }
+    }
+    check_end(t);
+}
+
+static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->silu_mul != c->silu_mul, "silu_mul")) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *gate = check_buffer(t, n * 4, 4), *up = check_buffer(t, n * 4, 4);
+        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
+        for (size_t i = 0; i < n; i++) {
+            gate[i] = (float)(check_normal(t) * (round % 3 ? 4 : 80));
+            up[i] = (float)check_normal(t);
+        }
+        c->silu_mul(want, gate, up, n);
+        isa->silu_mul(got, gate, up, n);
+        check_same(t, got, want, n * 4);
+        for (size_t i = 0; i < n; i++) {
+            double v = (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i];
+            double bound = 8 * FLT_EPSILON * fabs(v) + 1e-36;
+            check_close(t, &want[i], &v, &bound, 1);
+        }
+    }
+    check_release(t);
+    float *gate = numbers(t, 1536), *up = numbers(t, 1536), *dst = numbers(t, 1536);
+    check_bench(t, 1536e-9, "Gop/s") isa->silu_mul(dst, gate, up, 1536);
+    check_end(t);
+}
+
+void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    check_dot(t, c, isa);
+    check_axpy(t, c, isa);
+    check_rms_norm(t, c, isa);
+    check_softmax(t, c, isa);
+    check_silu_mul(t, c, isa);
+}
