@@ -19,6 +19,7 @@ static bool progress_shown;
 void console_start(void)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     /* A closed stream gets /dev/null the wrong way round: using it is an error, as it should be. */
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&

@@ -7,7 +7,7 @@ set -u
 : "${PLEACH:?the program to test}" "${PLEACH_SOURCE:?the source folder}"
 golden=$PLEACH_SOURCE/tests/golden
 work=$(mktemp -d "${TMPDIR:-/tmp}/pleach-cli.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+trap 'umount "$work/disk" 2>/dev/null; rm -rf "$work"' EXIT
 out=$work/stdout err=$work/stderr
 failures=0
 

@@ -100,4 +100,45 @@ else
     [ ! -e "$work/cut.partial" ] || fault "partial work is left"
 fi
 
+# A file that may not grow, and a full disk: one line, nothing under the final name; the work goes
+# on when there is room again.
+limited() {
+    ulimit -f 64 # blocks of 1024 bytes
+    exec "$PLEACH" "$@"
+}
+expect 1 'limited' limited quantize "$source" "$work/limited" --bits 3 --axis 0
+[ ! -e "$work/limited" ] || fault "half a model lies under the final name"
+seq 0 99 >"$work/many"
+expect 1 'cut-short' limited logits "$source" --ids "$work/many" -o "$work/cut-short"
+[ ! -e "$work/cut-short" ] && [ ! -e "$work/cut-short.partial" ] || fault "half a file is left"
+expect 0 '' "$PLEACH" quantize "$source" "$work/limited" --bits 3 --axis 0
+cmp -s "$work/limited/model.safetensors" "$work/q30/model.safetensors" || fault "other bytes after a limit"
+mkdir "$work/disk"
+if mount -t tmpfs -o size=100k none "$work/disk" 2>/dev/null; then
+    expect 1 'space' "$PLEACH" quantize "$source" "$work/disk/out" --bits 3 --axis 0
+    [ ! -e "$work/disk/out" ] || fault "half a model lies under the final name"
+    mount -o remount,size=10m "$work/disk"
+    expect 0 '' "$PLEACH" quantize "$source" "$work/disk/out" --bits 3 --axis 0
+    cmp -s "$work/disk/out/model.safetensors" "$work/q30/model.safetensors" || fault "other bytes after a full disk"
+    umount "$work/disk"
+else
+    echo "note: no file system to fill up here"
+fi
+
+# Killed at any point: nothing under the final name but the whole, and the next run makes that.
+for delay in 0.02 0.1 0.3; do
+    rm -rf "$work/killed" "$work/killed.partial"
+    "$PLEACH" quantize "$source" "$work/killed" "${slow[@]}" >/dev/null 2>&1 &
+    pid=$!
+    sleep $delay
+    kill -KILL $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    if [ -e "$work/killed" ]; then
+        cmp -s "$work/killed/model.safetensors" "$work/whole/model.safetensors" || fault "half a model has the final name"
+        continue
+    fi
+    expect 0 '' "$PLEACH" quantize "$source" "$work/killed" "${slow[@]}"
+    cmp -s "$work/killed/model.safetensors" "$work/whole/model.safetensors" || fault "other bytes after a kill"
+done
+
 finish
