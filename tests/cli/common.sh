@@ -79,5 +79,6 @@ JSON
 
 finish() {
     [ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
+    echo "passed"
     exit 0
 }

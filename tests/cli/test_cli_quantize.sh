@@ -102,10 +102,10 @@ fi
 
 # A file that may not grow, and a full disk: one line, nothing under the final name; the work goes
 # on when there is room again.
-limited() {
+limited() (
     ulimit -f 64 # blocks of 1024 bytes
     exec "$PLEACH" "$@"
-}
+)
 expect 1 'limited' limited quantize "$source" "$work/limited" --bits 3 --axis 0
 [ ! -e "$work/limited" ] || fault "half a model lies under the final name"
 seq 0 99 >"$work/many"
