@@ -23,7 +23,7 @@ void pleach_quantize_settings_defaults(pleach_quantize_settings *s)
                                     .state_bits = 12,
                                     .embed_bits = 8,
                                     .head_bits = 8,
-                                    .rotate = PLEACH_ROTATE_BOTH,
+                                    .rotate = PLEACH_ROTATE_INPUT_SCALE,
                                     .seed = 1};
 }
 
