@@ -105,7 +105,7 @@ typedef void pl_dequantize_fn(float *dst, const void *src, size_t n);
 
 /* One row of affine groups: dst[i] = round(round(q[i] * scale) + bias), rounding to the type of the
  * scales and biases, which are bits as read from the file, any alignment. n is a multiple of group,
- * group of 8. Exact, but for the sign of zeros. NULL where a level has none: pl_weight_rows_f32 serves then. */
+ * group of 32. Exact, but for the sign of zeros. NULL where a level has none: pl_weight_rows_f32 serves then. */
 typedef void pl_affine_row_fn(float *dst, const void *src, const void *scales, const void *biases,
                               size_t n, size_t group);
 enum { PL_AFFINE_BF16, PL_AFFINE_F16, PL_AFFINE_F32, PL_AFFINE_TYPES };

@@ -250,7 +250,7 @@ static pl_dequantize_fn *dequantize_of(const pl_product_kernels *k, const pl_wei
 
 static pl_affine_row_fn *affine_row_of(const pl_product_kernels *k, const pl_weight *w)
 {
-    if (w->bits > 8 || w->group_size % 8 || w->biases->type != w->scales->type) return NULL;
+    if (w->bits > 8 || w->group_size % 32 || w->biases->type != w->scales->type) return NULL;
     switch (w->scales->type) {
     case PL_BF16: return k->affine[w->bits][PL_AFFINE_BF16];
     case PL_F16: return k->affine[w->bits][PL_AFFINE_F16];

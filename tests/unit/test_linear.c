@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -18,6 +19,7 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "format/safetensors.h"
 #include "model/linear.h"
 
 static uint64_t state;
@@ -260,6 +262,72 @@ static void test_trellis(void **unused)
     }
 }
 
+/* ---- golden matrices ------------------------------------------------------------------------- */
+
+static uint32_t number_of(const pl_safetensors *file, const char *key)
+{
+    const char *text = pl_safetensors_metadata(file, key);
+    assert_non_null(text);
+    return (uint32_t)strtoul(text, NULL, 10);
+}
+
+/* Relative error of the layer on x against the doubles of a tensor. */
+static double golden_error(const pl_linear *l, const pl_tensor *x, const pl_tensor *y,
+                           pleach_arith arith)
+{
+    size_t M = pl_tensor_rows(x), in = l->w.in, out = l->w.out;
+    float *input = pl_alloc(M * in, sizeof *input);
+    for (size_t m = 0; m < M; m++) pl_tensor_row_f32(x, m, input + m * in);
+    pl_compute c = compute_of(NULL, 1, arith);
+    float *got = apply(&c, l, input, M);
+    double error = 0, size = 0;
+    for (size_t i = 0; i < M * out; i++) {
+        double want;
+        memcpy(&want, (const uint8_t *)y->data + 8 * i, 8);
+        error += pow(got[i] - want, 2);
+        size += want * want;
+    }
+    pl_free(input);
+    pl_free(got);
+    return sqrt(error / size);
+}
+
+static void test_goldens(void **unused)
+{
+    (void)unused;
+    static const char *const names[] = {
+        "k2_t256_axis0", "k2_t256_axis1", "k3_t128_l16_axis1", "k3_t192_axis1",
+        "k3_t256_axis0_interleaved", "k3_t256_axis1", "k4_t256_axis0", "k4_t256_axis1",
+        "k4_t256_l16_axis0"};
+    for (size_t i = 0; i < PL_COUNT(names); i++) {
+        char path[512];
+        pl_safetensors *file;
+        pl_linear l;
+        pleach_error err;
+        snprintf(path, sizeof path, "%s/golden/trellis/trellis_%s.safetensors", PLEACH_TEST_DATA,
+                 names[i]);
+        assert_int_equal(pl_safetensors_open(path, &file, &err), PLEACH_OK);
+        pl_weight w = {.coding = PL_CODING_TRELLIS, .weight = pl_safetensors_find(file, "codes"),
+                       .scales = pl_safetensors_find(file, "scales")};
+        w.trellis = (pleach_trellis){
+            .bits = number_of(file, "k"), .state_bits = number_of(file, "L"),
+            .block = number_of(file, "T"), .axis = number_of(file, "axis"),
+            .rows = number_of(file, "rows"), .cols = number_of(file, "cols")};
+        w.trellis.interleaved = w.weight->n_dims == 3;
+        w.out = w.trellis.axis ? w.trellis.rows : w.trellis.cols;
+        w.in = w.trellis.axis ? w.trellis.cols : w.trellis.rows;
+        assert_int_equal(pl_linear_open(&l, &w, &err), PLEACH_OK);
+        const pl_tensor *x = pl_safetensors_find(file, "x");
+        const pl_tensor *decode = pl_safetensors_find(file, "y_decode");
+        const pl_tensor *expand = pl_safetensors_find(file, "y_expand");
+        assert_true(golden_error(&l, x, decode, PLEACH_ARITH_INT16) < 1e-4);
+        assert_true(golden_error(&l, x, decode, PLEACH_ARITH_F32) < 1e-6);
+        assert_true(golden_error(&l, x, expand, PLEACH_ARITH_BF16) < 1e-6);
+        pl_linear_close(&l);
+        pl_safetensors_close(file);
+    }
+}
+
 /* Many rows take the wide way through axis 0 and several tiles of activations. */
 static void test_many_rows(void **unused)
 {
@@ -374,7 +442,8 @@ int main(void)
     state = 20;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense),        cmocka_unit_test(test_affine),
-        cmocka_unit_test(test_trellis),      cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_trellis),      cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_levels_agree), cmocka_unit_test(test_group),
         cmocka_unit_test(test_nan_stays_in_its_row),
         cmocka_unit_test(test_refuses_wrong_vectors),
