@@ -6,9 +6,9 @@
 
 #include "base/compiler.h"
 
-/* Two f32 sums per output and activation row; 64 rows of one block, copied; and what does not depend
- * on the shape: tails of codes, a tile of 16-bit weights. The portable version needs 64 blocks of
- * 16-bit numbers. */
+/* Two f32 sums per output and activation row; 64 rows of one block, copied; and what does not
+ * depend on the shape: tails of codes, a tile of 16-bit weights. The portable version needs 64
+ * blocks of 16-bit numbers. */
 size_t pl_trellis_product_scratch(size_t block, size_t M)
 {
     size_t outputs = PL_MAX(pl_span_round(block), 64);

@@ -11,10 +11,10 @@
 typedef struct pl_kernels pl_kernels;
 
 enum {
-    PL_PRODUCT_ROWS = 64,  /* most activation rows (M) in one call of a trellis product */
-    PL_GROUP_AXIS0 = 64,   /* stored rows that share one activation step, axis 0 */
-    PL_GROUP_AXIS1 = 128,  /* numbers of a block that share one activation step, axis 1 */
-    PL_SPAN = 128          /* blocks are padded to this many numbers in scratch memory */
+    PL_PRODUCT_ROWS = 64, /* most activation rows (M) in one call of a trellis product */
+    PL_GROUP_AXIS0 = 64,  /* stored rows that share one activation step, axis 0 */
+    PL_GROUP_AXIS1 = 128, /* numbers of a block that share one activation step, axis 1 */
+    PL_SPAN = 128         /* blocks are padded to this many numbers in scratch memory */
 };
 
 /* T rounded up to whole spans. */
@@ -41,19 +41,19 @@ typedef float pl_quantize_i16_fn(int16_t *q, const float *x, const float *scale,
 
 /* One unit of work. y(r, t) is the integer y of number t of stored row r (codec/trellis.h). */
 typedef struct pl_trellis_product {
-    const uint8_t *codes;       /* first block of the first stored row; any alignment */
-    size_t row_bytes;           /* from a stored row to the next */
-    size_t rows;                /* stored rows */
-    size_t block, blocks;       /* T; blocks side by side: axis 1 alone */
-    size_t split;               /* axis 0: stored rows of a partial sum, a multiple of 64 */
-    size_t M;                   /* 1 .. PL_PRODUCT_ROWS */
-    const void *q;              /* axis 0: int16 [M][q_stride]; axis 1: what prepare made */
+    const uint8_t *codes; /* first block of the first stored row; any alignment */
+    size_t row_bytes;     /* from a stored row to the next */
+    size_t rows;          /* stored rows */
+    size_t block, blocks; /* T; blocks side by side: axis 1 alone */
+    size_t split;         /* axis 0: stored rows of a partial sum, a multiple of 64 */
+    size_t M;             /* 1 .. PL_PRODUCT_ROWS */
+    const void *q;        /* axis 0: int16 [M][q_stride]; axis 1: what prepare made */
     size_t q_stride;
-    const float *steps;         /* [M][step_stride] */
+    const float *steps; /* [M][step_stride] */
     size_t step_stride;
-    float *out;                 /* [M][out_stride] */
+    float *out; /* [M][out_stride] */
     size_t out_stride;
-    void *scratch;              /* pl_trellis_product_scratch bytes, 64-byte aligned */
+    void *scratch; /* pl_trellis_product_scratch bytes, 64-byte aligned */
 } pl_trellis_product;
 
 size_t pl_trellis_product_scratch(size_t block, size_t M);
@@ -80,8 +80,8 @@ size_t pl_trellis_prepared_bytes(size_t block, size_t blocks, size_t M);
 /* y[t] of one block, t = 0 .. T-1. Exact. */
 typedef void pl_trellis_values_fn(int16_t *y, const uint8_t *block, size_t T);
 
-/* n numbers of one stored row as weights. Decode contract: dst[i] = f32(y[i]) * f32(1 / 147.80...) *
- * scale. Expand contract: dst[i] = bf16(f32(y[i]) / f32(147.80...) * scale), as f32. Exact. */
+/* n numbers of one stored row as weights. Decode contract: dst[i] = f32(y[i]) * f32(1 / 147.80...)
+ * * scale. Expand contract: dst[i] = bf16(f32(y[i]) / f32(147.80...) * scale), as f32. Exact. */
 typedef void pl_trellis_weights_fn(float *dst, const int16_t *y, float scale, size_t n);
 
 /* ---- plain products -------------------------------------------------------------------------- */
@@ -105,7 +105,8 @@ typedef void pl_dequantize_fn(float *dst, const void *src, size_t n);
 
 /* One row of affine groups: dst[i] = round(round(q[i] * scale) + bias), rounding to the type of the
  * scales and biases, which are bits as read from the file, any alignment. n is a multiple of group,
- * group of 32. Exact, but for the sign of zeros. NULL where a level has none: pl_weight_rows_f32 serves then. */
+ * group of 32. Exact, but for the sign of zeros. NULL where a level has none: pl_weight_rows_f32
+ * serves then. */
 typedef void pl_affine_row_fn(float *dst, const void *src, const void *scales, const void *biases,
                               size_t n, size_t group);
 enum { PL_AFFINE_BF16, PL_AFFINE_F16, PL_AFFINE_F32, PL_AFFINE_TYPES };

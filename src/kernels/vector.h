@@ -46,9 +46,9 @@ static PL_ALWAYS_INLINE void body_scale_f32(float *dst, float a, const float *x,
     for (size_t i = 0; i < n; i++) dst[i] = x[i] * a * weight[i];
 }
 
-/* e^x within 2 units in the last place; 0 below -87.3, infinity above 88.7. 2^n by exponent bits and a
- * polynomial on [-ln2/2, ln2/2]: the Taylor series to x^7, whose rest is below 2^-27 there. ln 2 is
- * taken off in two parts, the first exact for every n. */
+/* e^x within 2 units in the last place; 0 below -87.3, infinity above 88.7. 2^n by exponent bits
+ * and a polynomial on [-ln2/2, ln2/2]: the Taylor series to x^7, whose rest is below 2^-27 there.
+ * ln 2 is taken off in two parts, the first exact for every n. */
 static PL_ALWAYS_INLINE float exp_f32(float x)
 {
     float clamped = x < -87.3f ? -87.3f : x > 88.7f ? 88.7f : x;
@@ -127,8 +127,7 @@ static PL_ALWAYS_INLINE float body_quantize_i16(int16_t *q, const float *x, cons
 
 static PL_ALWAYS_INLINE void body_decode(float *dst, const int16_t *y, float scale, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        dst[i] = (float)y[i] * (1.0f / PL_TRELLIS_DIVISOR) * scale;
+    for (size_t i = 0; i < n; i++) dst[i] = (float)y[i] * (1.0f / PL_TRELLIS_DIVISOR) * scale;
 }
 
 static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float scale, size_t n)
@@ -149,7 +148,10 @@ static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float sca
         float mean = dot_f32_##isa(x, x, n) / (float)n;                                            \
         body_scale_f32(dst, 1.0f / sqrtf(mean + eps), x, weight, n);                               \
     }                                                                                              \
-    static void softmax_##isa(float *x, size_t n) { body_softmax(x, n); }                          \
+    static void softmax_##isa(float *x, size_t n)                                                  \
+    {                                                                                              \
+        body_softmax(x, n);                                                                        \
+    }                                                                                              \
     static void silu_mul_##isa(float *dst, const float *gate, const float *up, size_t n)           \
     {                                                                                              \
         body_silu_mul(dst, gate, up, n);                                                           \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Applying a group of linear layers to one input: activations are rotated and rounded once per need,
- * the units of all layers are shared out among the threads in one go, results are finished. With few
- * activation rows the first and last step are too short to be worth waking threads for. */
+ * Applying a group of linear layers to one input: activations are rotated and rounded once per
+ * need, the units of all layers are shared out among the threads in one go, results are finished.
+ * With few activation rows the first and last step are too short to be worth waking threads for. */
 #include <assert.h>
 #include <omp.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static void plan_task(const pl_compute *c, pl_linear_task *t, cursor *at)
         t->q = take(at, t->M * t->q_stride * sizeof *t->q);
         t->steps = take(at, t->M * t->groups * sizeof *t->steps);
         if (g->axis)
-            t->prepared = take(at, (t->M + PL_PRODUCT_ROWS - 1) / PL_PRODUCT_ROWS *
-                                       t->prepared_stride);
+            t->prepared =
+                take(at, (t->M + PL_PRODUCT_ROWS - 1) / PL_PRODUCT_ROWS * t->prepared_stride);
     }
     if (t->splits && t->M <= PL_NARROW)
         t->partials = take(at, t->splits * t->M * g->cols * sizeof *t->partials);

@@ -10,14 +10,20 @@
 #include "codec/trellis.h"
 
 enum {
-    DECODED_ROWS = 8,                   /* plain weight rows decoded at a time */
-    DECODED_RUN = 64,                   /* stored rows of axis 0 decoded at a time */
-    INPUT_BYTES = 192 * 1024            /* of activations that one pass over decoded rows uses: L2 */
+    DECODED_ROWS = 8,        /* plain weight rows decoded at a time */
+    DECODED_RUN = 64,        /* stored rows of axis 0 decoded at a time */
+    INPUT_BYTES = 192 * 1024 /* of activations that one pass over decoded rows uses: L2 */
 };
 
-static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+static size_t ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
 
-static size_t row_tiles(const pl_linear_task *t) { return ceil_div(t->M, PL_PRODUCT_ROWS); }
+static size_t row_tiles(const pl_linear_task *t)
+{
+    return ceil_div(t->M, PL_PRODUCT_ROWS);
+}
 
 static bool is_axis0(const pl_linear *l)
 {
@@ -52,7 +58,8 @@ void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
         t->q_stride = g->cols;
         t->prepared_stride = ceil_div(pl_trellis_prepared_bytes(g->block, g->cols / g->block,
                                                                 PL_MIN(t->M, PL_PRODUCT_ROWS)),
-                                      PL_ALIGNMENT) * PL_ALIGNMENT;
+                                      PL_ALIGNMENT) *
+                             PL_ALIGNMENT;
     } else {
         t->units = ceil_div(t->l->w.out, unit_rows(t));
     }
@@ -64,8 +71,7 @@ size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
     size_t T = w->trellis.block, M = PL_MIN(t->M, PL_PRODUCT_ROWS);
     if (pl_linear_task_is_integer(c, t->l))
         return pl_trellis_product_scratch(T, M) + M * T * sizeof(float);
-    if (is_axis0(t->l))
-        return (DECODED_RUN + 2 * M) * T * sizeof(float);
+    if (is_axis0(t->l)) return (DECODED_RUN + 2 * M) * T * sizeof(float);
     return DECODED_ROWS * (w->coding == PL_CODING_TRELLIS ? w->trellis.cols : w->in) *
            sizeof(float);
 }
@@ -92,8 +98,8 @@ void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_
             size_t begin = end > PL_GROUP_AXIS1 ? end - PL_GROUP_AXIS1 : 0;
             size_t stop = w->in > first ? PL_MIN(w->in - first, end) : 0; /* padding is zero */
             size_t n = stop > begin ? stop - begin : 0;
-            *steps++ = c->kernels.product.quantize_i16(
-                q + first + begin, x + PL_MIN(first + begin, w->in), NULL, n);
+            *steps++ = c->kernels.product.quantize_i16(q + first + begin,
+                                                       x + PL_MIN(first + begin, w->in), NULL, n);
             memset(q + first + begin + n, 0, (end - begin - n) * sizeof *q);
         }
 }
@@ -132,10 +138,15 @@ static void store_block(const pl_linear_task *t, size_t b, size_t m0, size_t M, 
 static pl_trellis_product product_of(const pl_linear_task *t, size_t m0, size_t M)
 {
     const pleach_trellis *g = &t->l->w.trellis;
-    return (pl_trellis_product){.row_bytes = stored_row_bytes(t), .block = g->block, .M = M,
-                                .blocks = g->cols / g->block, .q = t->q + m0 * t->q_stride,
-                                .q_stride = t->q_stride, .steps = t->steps + m0 * t->groups,
-                                .step_stride = t->groups, .split = t->split_rows};
+    return (pl_trellis_product){.row_bytes = stored_row_bytes(t),
+                                .block = g->block,
+                                .M = M,
+                                .blocks = g->cols / g->block,
+                                .q = t->q + m0 * t->q_stride,
+                                .q_stride = t->q_stride,
+                                .steps = t->steps + m0 * t->groups,
+                                .step_stride = t->groups,
+                                .split = t->split_rows};
 }
 
 static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
@@ -211,7 +222,8 @@ static void multiply_run(const pl_compute *c, const pl_linear_task *t, size_t fi
     }
 }
 
-static void run_axis0_float(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
+static void run_axis0_float(const pl_compute *c, const pl_linear_task *t, size_t unit,
+                            void *scratch)
 {
     const pleach_trellis *g = &t->l->w.trellis;
     size_t T = g->block, blocks = g->cols / T, b = unit % blocks, part = unit / blocks;
@@ -239,12 +251,18 @@ static pl_dequantize_fn *dequantize_of(const pl_product_kernels *k, const pl_wei
 {
     if (w->block_scale) return NULL;
     switch (w->weight->type) {
-    case PL_BF16: return w->in % 8 ? NULL : k->bf16;
-    case PL_F16: return w->in % 8 ? NULL : k->f16;
-    case PL_Q8_0: return k->q8_0;
-    case PL_Q4_0: return k->q4_0;
-    case PL_Q4_1: return k->q4_1;
-    default: return NULL;
+    case PL_BF16:
+        return w->in % 8 ? NULL : k->bf16;
+    case PL_F16:
+        return w->in % 8 ? NULL : k->f16;
+    case PL_Q8_0:
+        return k->q8_0;
+    case PL_Q4_0:
+        return k->q4_0;
+    case PL_Q4_1:
+        return k->q4_1;
+    default:
+        return NULL;
     }
 }
 
@@ -252,10 +270,14 @@ static pl_affine_row_fn *affine_row_of(const pl_product_kernels *k, const pl_wei
 {
     if (w->bits > 8 || w->group_size % 32 || w->biases->type != w->scales->type) return NULL;
     switch (w->scales->type) {
-    case PL_BF16: return k->affine[w->bits][PL_AFFINE_BF16];
-    case PL_F16: return k->affine[w->bits][PL_AFFINE_F16];
-    case PL_F32: return k->affine[w->bits][PL_AFFINE_F32];
-    default: return NULL;
+    case PL_BF16:
+        return k->affine[w->bits][PL_AFFINE_BF16];
+    case PL_F16:
+        return k->affine[w->bits][PL_AFFINE_F16];
+    case PL_F32:
+        return k->affine[w->bits][PL_AFFINE_F32];
+    default:
+        return NULL;
     }
 }
 
@@ -297,8 +319,10 @@ static void run_rows(const pl_compute *c, const pl_linear_task *t, size_t unit, 
 void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
 {
     bool integer = pl_linear_task_is_integer(c, t->l);
-    if (is_axis0(t->l)) (integer ? run_axis0 : run_axis0_float)(c, t, unit, scratch);
-    else (integer ? run_axis1 : run_rows)(c, t, unit, scratch);
+    if (is_axis0(t->l))
+        (integer ? run_axis0 : run_axis0_float)(c, t, unit, scratch);
+    else
+        (integer ? run_axis1 : run_rows)(c, t, unit, scratch);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -311,14 +335,15 @@ void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t 
     if (is_axis0(l)) {
         for (size_t s = 0; s < t->splits && t->M <= PL_NARROW; s++) {
             const float *part = t->partials + (s * t->M + m) * cols;
-            if (s == 0) memcpy(y, part, out * sizeof *y);
-            else c->kernels.axpy_f32(y, 1.0f, part, out);
+            if (s == 0)
+                memcpy(y, part, out * sizeof *y);
+            else
+                c->kernels.axpy_f32(y, 1.0f, part, out);
         }
         if (pl_linear_task_is_integer(c, l))
             for (size_t i = 0; i < out; i++) y[i] *= 1.0f / PL_TRELLIS_DIVISOR;
     }
-    if (l->w.rotate_out.block)
-        c->kernels.unrotate(y, l->output_signs, out, l->w.rotate_out.block);
+    if (l->w.rotate_out.block) c->kernels.unrotate(y, l->output_signs, out, l->w.rotate_out.block);
     for (size_t i = 0; l->output_scale && i < out; i++) y[i] *= l->output_scale[i];
     for (size_t i = 0; l->bias && i < out; i++) y[i] += l->bias[i];
 }

@@ -10,25 +10,25 @@
 enum {
     PL_SPLIT_ROWS = 256, /* least stored rows of a partial sum, axis 0 */
     PL_MAX_SPLITS = 16,
-    PL_NARROW = 16,      /* up to this many rows (M), splits of axis 0 are units of their own */
-    PL_UNIT_ROWS = 32    /* weight rows in a unit */
+    PL_NARROW = 16,   /* up to this many rows (M), splits of axis 0 are units of their own */
+    PL_UNIT_ROWS = 32 /* weight rows in a unit */
 };
 
 typedef struct pl_linear_task {
     const pl_linear *l;
     size_t M;
-    const float *x;      /* [M][in], rotated; the caller's own when nothing is to be rotated */
-    float *rotated;      /* == x when this task makes it, else NULL */
-    float *y;            /* [M][out] */
+    const float *x; /* [M][in], rotated; the caller's own when nothing is to be rotated */
+    float *rotated; /* == x when this task makes it, else NULL */
+    float *y;       /* [M][out] */
     size_t units;
     /* Trellis weights in 16-bit arithmetic. */
-    int16_t *q;          /* [M][q_stride] */
-    float *steps;        /* [M][groups] */
-    uint8_t *prepared;   /* axis 1: one part per PL_PRODUCT_ROWS rows, prepared_stride apart */
+    int16_t *q;        /* [M][q_stride] */
+    float *steps;      /* [M][groups] */
+    uint8_t *prepared; /* axis 1: one part per PL_PRODUCT_ROWS rows, prepared_stride apart */
     size_t q_stride, groups, prepared_stride;
     /* Axis 0. */
     size_t splits, split_rows;
-    float *partials;     /* [splits][M][cols] when M <= PL_NARROW */
+    float *partials; /* [splits][M][cols] when M <= PL_NARROW */
 } pl_linear_task;
 
 /* 16-bit arithmetic and a trellis weight. */

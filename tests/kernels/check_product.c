@@ -20,8 +20,8 @@ typedef struct sizes {
 
 static void check_rows_round(check *t, const pl_kernels *isa)
 {
-    sizes s = {.M = 1 + check_below(t, 14), .rows = 1 + check_below(t, 13),
-               .K = 1 + check_below(t, 200)};
+    sizes s = {
+        .M = 1 + check_below(t, 14), .rows = 1 + check_below(t, 13), .K = 1 + check_below(t, 200)};
     s.w_stride = s.K + check_below(t, 3);
     s.x_stride = s.K + check_below(t, 3);
     s.y_stride = s.rows + check_below(t, 3);
@@ -50,7 +50,8 @@ static void check_rows_round(check *t, const pl_kernels *isa)
 
 static void check_columns_round(check *t, const pl_kernels *isa)
 {
-    sizes s = {.M = 1 + check_below(t, 11), .rows = 32 * (1 + check_below(t, 4)),
+    sizes s = {.M = 1 + check_below(t, 11),
+               .rows = 32 * (1 + check_below(t, 4)),
                .K = 1 + check_below(t, 70)};
     s.w_stride = s.rows + check_below(t, 3);
     s.x_stride = s.K + check_below(t, 3);
@@ -76,7 +77,8 @@ static void check_columns_round(check *t, const pl_kernels *isa)
     /* One row alone, and K cut in two. */
     size_t m = check_below(t, (uint32_t)s.M), cut = check_below(t, (uint32_t)s.K);
     memset(one, 0, s.rows * 4);
-    isa->product.columns(one, s.rows, w, s.w_stride, s.rows, x + m * s.x_stride, s.x_stride, 1, cut);
+    isa->product.columns(one, s.rows, w, s.w_stride, s.rows, x + m * s.x_stride, s.x_stride, 1,
+                         cut);
     isa->product.columns(one, s.rows, w + cut * s.w_stride, s.w_stride, s.rows,
                          x + m * s.x_stride + cut, s.x_stride, 1, s.K - cut);
     check_same(t, one, y + m * s.y_stride, s.rows * 4);
@@ -114,7 +116,8 @@ static void check_plain(check *t, const pl_kernels *c, const pl_kernels *isa)
 
 static void check_quantize(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
-    if (!check_begin(t, isa->product.quantize_i16 != c->product.quantize_i16, "quantize_i16")) return;
+    if (!check_begin(t, isa->product.quantize_i16 != c->product.quantize_i16, "quantize_i16"))
+        return;
     for (int round = 0; round < 300 && check_good(t); round++) {
         check_release(t);
         size_t n = check_below(t, 129);
@@ -127,8 +130,10 @@ static void check_quantize(check *t, const pl_kernels *c, const pl_kernels *isa)
         float a = c->product.quantize_i16(want, x, scaled ? scale : NULL, n);
         float b = isa->product.quantize_i16(got, x, scaled ? scale : NULL, n);
         check_same(t, got, want, n * 2);
-        if (!isnan(a)) check_same(t, &b, &a, 4);
-        else if (!isnan(b)) check_fail(t, "step is %g, expected NaN", (double)b);
+        if (!isnan(a))
+            check_same(t, &b, &a, 4);
+        else if (!isnan(b))
+            check_fail(t, "step is %g, expected NaN", (double)b);
         if (isnan(a) || a == 0) continue;
         for (size_t i = 0; i < n; i++) {
             double v = scaled ? (double)(x[i] * scale[i]) : (double)x[i];
@@ -199,8 +204,10 @@ static float number_at(const uint8_t *p, size_t i, int type)
     float f;
     uint16_t h;
     memcpy(&h, p + 2 * i, 2);
-    if (type == PL_AFFINE_F32) memcpy(&f, p + 4 * i, 4);
-    else f = type == PL_AFFINE_BF16 ? pl_bf16_to_f32(h) : pl_fp16_to_f32(h);
+    if (type == PL_AFFINE_F32)
+        memcpy(&f, p + 4 * i, 4);
+    else
+        f = type == PL_AFFINE_BF16 ? pl_bf16_to_f32(h) : pl_fp16_to_f32(h);
     return f;
 }
 

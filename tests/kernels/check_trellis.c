@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trellis products: every level against the portable one bit for bit, the portable one against
- * integers and doubles worked out here from the state definition, and M rows against each row alone. */
+ * integers and doubles worked out here from the state definition, and M rows against each row
+ * alone. */
 #include "check.h"
 
 #include <math.h>
@@ -46,7 +47,10 @@ static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsign
     uint32_t T = blocks[check_below(t, check_below(t, 4) ? 8 : PL_COUNT(blocks))];
     size_t M = check_below(t, 3) ? 1 : 1 + check_below(t, 20);
     *p = (problem){.M = M, .split = 64 * (1 + check_below(t, 2))};
-    p->t = (pleach_trellis){.bits = k, .state_bits = L, .block = T, .axis = axis,
+    p->t = (pleach_trellis){.bits = k,
+                            .state_bits = L,
+                            .block = T,
+                            .axis = axis,
                             .rows = 1 + check_below(t, MOST_ROWS),
                             .cols = (uint64_t)T * (1 + check_below(t, 3))};
     p->codes_bytes = pleach_trellis_words(&p->t) * 4;
@@ -65,8 +69,7 @@ static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsign
             if (!axis && i >= p->t.rows) v = 0;
             p->q[m * p->width + i] = (int16_t)v;
         }
-        for (size_t g = 0; g < p->groups; g++)
-            p->steps[m * p->groups + g] = (float)check_unit(t);
+        for (size_t g = 0; g < p->groups; g++) p->steps[m * p->groups + g] = (float)check_unit(t);
     }
     p->scratch = check_buffer(t, pl_trellis_product_scratch(T, M), 64);
 }
@@ -78,10 +81,19 @@ static void run(check *t, const pl_kernels *kernels, const problem *p, size_t b,
     unsigned k = p->t.bits - 2, L = p->t.state_bits == 16;
     size_t T = p->t.block, blocks = p->t.cols / T, bytes = pl_trellis_block_words(&p->t) * 4;
     const int16_t *q = p->q + m0 * p->width;
-    pl_trellis_product job = {.codes = p->codes, .row_bytes = blocks * bytes, .rows = p->t.rows,
-                              .block = T, .blocks = blocks, .split = p->split, .M = M, .q = q,
-                              .q_stride = p->width, .steps = p->steps + m0 * p->groups,
-                              .step_stride = p->groups, .out = out, .scratch = p->scratch};
+    pl_trellis_product job = {.codes = p->codes,
+                              .row_bytes = blocks * bytes,
+                              .rows = p->t.rows,
+                              .block = T,
+                              .blocks = blocks,
+                              .split = p->split,
+                              .M = M,
+                              .q = q,
+                              .q_stride = p->width,
+                              .steps = p->steps + m0 * p->groups,
+                              .step_stride = p->groups,
+                              .out = out,
+                              .scratch = p->scratch};
     if (p->t.axis == 0) {
         job.codes += b * bytes;
         job.out_stride = T;
@@ -132,7 +144,8 @@ static void check_axis(check *t, const pl_kernels *c, const pl_kernels *isa, uns
         problem p;
         check_release(t);
         make_problem(t, &p, axis, k, L);
-        size_t outputs = axis ? p.t.rows : p.t.block, b = check_below(t, (uint32_t)(p.t.cols / p.t.block));
+        size_t outputs = axis ? p.t.rows : p.t.block,
+               b = check_below(t, (uint32_t)(p.t.cols / p.t.block));
         size_t bytes = p.M * outputs * 4;
         float *want = check_buffer(t, bytes, 4), *got = check_buffer(t, bytes, 4);
         run(t, c, &p, b, 0, p.M, want);
@@ -151,8 +164,12 @@ static void bench_product(check *t, const pl_kernels *isa, unsigned axis, unsign
 {
     check_release(t);
     problem p = {.M = M, .split = 256, .width = 1536, .groups = 64};
-    p.t = (pleach_trellis){.bits = k, .state_bits = L, .block = (uint32_t)T, .axis = axis,
-                           .rows = 1536, .cols = 1536 / T * T};
+    p.t = (pleach_trellis){.bits = k,
+                           .state_bits = L,
+                           .block = (uint32_t)T,
+                           .axis = axis,
+                           .rows = 1536,
+                           .cols = 1536 / T * T};
     p.codes_bytes = pleach_trellis_words(&p.t) * 4;
     p.codes = check_buffer(t, p.codes_bytes, 1);
     p.q = check_buffer(t, M * p.width * 2, 64);
@@ -163,10 +180,19 @@ static void bench_product(check *t, const pl_kernels *isa, unsigned axis, unsign
     size_t blocks = p.t.cols / T, bytes = pl_trellis_block_words(&p.t) * 4;
     void *prepared = check_buffer(t, pl_trellis_prepared_bytes(T, blocks, M), 64);
     isa->product.prepare(prepared, p.q, T, blocks, M);
-    pl_trellis_product job = {.codes = p.codes, .row_bytes = blocks * bytes, .rows = 1536,
-                              .block = T, .blocks = blocks, .split = 256, .M = M,
-                              .q = axis ? prepared : p.q, .q_stride = p.width, .steps = p.steps,
-                              .step_stride = p.groups, .out = out, .scratch = p.scratch,
+    pl_trellis_product job = {.codes = p.codes,
+                              .row_bytes = blocks * bytes,
+                              .rows = 1536,
+                              .block = T,
+                              .blocks = blocks,
+                              .split = 256,
+                              .M = M,
+                              .q = axis ? prepared : p.q,
+                              .q_stride = p.width,
+                              .steps = p.steps,
+                              .step_stride = p.groups,
+                              .out = out,
+                              .scratch = p.scratch,
                               .out_stride = axis ? 1536 : T};
     check_bench(t, 1e-9 * 1536 * (double)p.t.cols * (double)M, label)
     {

@@ -7,7 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-static size_t some_length(check *t) { return check_below(t, 4) ? 1 + check_below(t, 150) : 32; }
+static size_t some_length(check *t)
+{
+    return check_below(t, 4) ? 1 + check_below(t, 150) : 32;
+}
 
 static float *numbers(check *t, size_t n)
 {
@@ -35,8 +38,8 @@ static void check_dot(check *t, const pl_kernels *c, const pl_kernels *isa)
     }
     check_release(t);
     float *a = numbers(t, 576), *b = numbers(t, 576), sum = 0;
-    check_bench(t, 16 * 576e-9, "Gmac/s")
-        for (int i = 0; i < 16; i++) sum += isa->dot_f32(a, b, 576);
+    check_bench(t, 16 * 576e-9, "Gmac/s") for (int i = 0; i < 16; i++) sum +=
+        isa->dot_f32(a, b, 576);
     memcpy(a, &sum, 4);
     check_end(t);
 }

@@ -58,8 +58,10 @@ static void fill_numbers(pl_tensor *t, double mean, double spread)
         float v = (float)(mean + spread * normal());
         uint16_t h = t->type == PL_F16 ? pl_f32_to_fp16(v) : pl_f32_to_bf16(v);
         uint8_t *data = (uint8_t *)(uintptr_t)t->data;
-        if (t->type == PL_F32) memcpy(data + 4 * i, &v, 4);
-        else memcpy(data + 2 * i, &h, 2);
+        if (t->type == PL_F32)
+            memcpy(data + 4 * i, &v, 4);
+        else
+            memcpy(data + 2 * i, &h, 2);
     }
 }
 
@@ -96,8 +98,10 @@ static void close_layer(layer *l)
 static void make_dense(layer *l, pl_dtype type, uint64_t out, uint64_t in)
 {
     *l = (layer){.weight = make_tensor("w", type, out, in)};
-    if (type == PL_F16 || type == PL_BF16 || type == PL_F32) fill_numbers(&l->weight, 0, 0.05);
-    else fill_block_scales(&l->weight, type == PL_Q4_1 || type == PL_Q5_1 ? 2 : 1);
+    if (type == PL_F16 || type == PL_BF16 || type == PL_F32)
+        fill_numbers(&l->weight, 0, 0.05);
+    else
+        fill_block_scales(&l->weight, type == PL_Q4_1 || type == PL_Q5_1 ? 2 : 1);
     l->bias = make_tensor("b", PL_F32, 0, out);
     fill_numbers(&l->bias, 0, 1);
     open_layer(l, &(pl_weight){.out = out, .in = in, .weight = &l->weight, .bias = &l->bias});
@@ -110,8 +114,13 @@ static void make_affine(layer *l, uint32_t bits, pl_dtype type, uint64_t out, ui
                  .biases = make_tensor("z", type, out, in / 64)};
     fill_numbers(&l->scales, 0, 0.01);
     fill_numbers(&l->biases, 0, 0.1);
-    open_layer(l, &(pl_weight){.coding = PL_CODING_AFFINE, .out = out, .in = in, .bits = bits,
-                               .weight = &l->weight, .scales = &l->scales, .biases = &l->biases,
+    open_layer(l, &(pl_weight){.coding = PL_CODING_AFFINE,
+                               .out = out,
+                               .in = in,
+                               .bits = bits,
+                               .weight = &l->weight,
+                               .scales = &l->scales,
+                               .biases = &l->biases,
                                .group_size = 64});
 }
 
@@ -129,11 +138,20 @@ static void make_trellis(layer *l, const shape *s)
     *l = (layer){.weight = make_tensor("w", PL_U32, rows, cols * s->k / 32),
                  .scales = make_tensor("s", PL_F16, 0, rows)};
     fill_numbers(&l->scales, 0.05, 0.02);
-    pl_weight w = {.coding = PL_CODING_TRELLIS, .out = s->out, .in = s->in,
-                   .weight = &l->weight, .scales = &l->scales,
-                   .rotate_in = {s->rotate_in, 11}, .rotate_out = {s->rotate_out, 12}};
-    w.trellis = (pleach_trellis){.bits = s->k, .state_bits = s->L, .block = s->T, .axis = s->axis,
-                                 .interleaved = s->interleaved, .rows = rows, .cols = cols};
+    pl_weight w = {.coding = PL_CODING_TRELLIS,
+                   .out = s->out,
+                   .in = s->in,
+                   .weight = &l->weight,
+                   .scales = &l->scales,
+                   .rotate_in = {s->rotate_in, 11},
+                   .rotate_out = {s->rotate_out, 12}};
+    w.trellis = (pleach_trellis){.bits = s->k,
+                                 .state_bits = s->L,
+                                 .block = s->T,
+                                 .axis = s->axis,
+                                 .interleaved = s->interleaved,
+                                 .rows = rows,
+                                 .cols = cols};
     if (s->output_scale) {
         l->output_scale = make_tensor("os", PL_F32, 0, s->out);
         fill_numbers(&l->output_scale, 1, 0.3);
@@ -226,7 +244,7 @@ static void check_layer(const layer *l, pleach_arith arith, double bound)
 static void test_dense(void **unused)
 {
     (void)unused;
-    static const pl_dtype types[] = {PL_F32, PL_F16,  PL_BF16, PL_Q8_0,
+    static const pl_dtype types[] = {PL_F32,  PL_F16,  PL_BF16, PL_Q8_0,
                                      PL_Q4_0, PL_Q4_1, PL_Q5_0, PL_Q5_1};
     for (size_t i = 0; i < PL_COUNT(types); i++) {
         layer l;
@@ -295,10 +313,15 @@ static double golden_error(const pl_linear *l, const pl_tensor *x, const pl_tens
 static void test_goldens(void **unused)
 {
     (void)unused;
-    static const char *const names[] = {
-        "k2_t256_axis0", "k2_t256_axis1", "k3_t128_l16_axis1", "k3_t192_axis1",
-        "k3_t256_axis0_interleaved", "k3_t256_axis1", "k4_t256_axis0", "k4_t256_axis1",
-        "k4_t256_l16_axis0"};
+    static const char *const names[] = {"k2_t256_axis0",
+                                        "k2_t256_axis1",
+                                        "k3_t128_l16_axis1",
+                                        "k3_t192_axis1",
+                                        "k3_t256_axis0_interleaved",
+                                        "k3_t256_axis1",
+                                        "k4_t256_axis0",
+                                        "k4_t256_axis1",
+                                        "k4_t256_l16_axis0"};
     for (size_t i = 0; i < PL_COUNT(names); i++) {
         char path[512];
         pl_safetensors *file;
@@ -307,12 +330,15 @@ static void test_goldens(void **unused)
         snprintf(path, sizeof path, "%s/golden/trellis/trellis_%s.safetensors", PLEACH_TEST_DATA,
                  names[i]);
         assert_int_equal(pl_safetensors_open(path, &file, &err), PLEACH_OK);
-        pl_weight w = {.coding = PL_CODING_TRELLIS, .weight = pl_safetensors_find(file, "codes"),
+        pl_weight w = {.coding = PL_CODING_TRELLIS,
+                       .weight = pl_safetensors_find(file, "codes"),
                        .scales = pl_safetensors_find(file, "scales")};
-        w.trellis = (pleach_trellis){
-            .bits = number_of(file, "k"), .state_bits = number_of(file, "L"),
-            .block = number_of(file, "T"), .axis = number_of(file, "axis"),
-            .rows = number_of(file, "rows"), .cols = number_of(file, "cols")};
+        w.trellis = (pleach_trellis){.bits = number_of(file, "k"),
+                                     .state_bits = number_of(file, "L"),
+                                     .block = number_of(file, "T"),
+                                     .axis = number_of(file, "axis"),
+                                     .rows = number_of(file, "rows"),
+                                     .cols = number_of(file, "cols")};
         w.trellis.interleaved = w.weight->n_dims == 3;
         w.out = w.trellis.axis ? w.trellis.rows : w.trellis.cols;
         w.in = w.trellis.axis ? w.trellis.cols : w.trellis.rows;
@@ -441,10 +467,13 @@ int main(void)
 {
     state = 20;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dense),        cmocka_unit_test(test_affine),
-        cmocka_unit_test(test_trellis),      cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_affine),
+        cmocka_unit_test(test_trellis),
+        cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_levels_agree), cmocka_unit_test(test_group),
+        cmocka_unit_test(test_levels_agree),
+        cmocka_unit_test(test_group),
         cmocka_unit_test(test_nan_stays_in_its_row),
         cmocka_unit_test(test_refuses_wrong_vectors),
     };

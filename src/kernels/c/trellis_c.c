@@ -8,7 +8,8 @@
 #include "codec/trellis.h"
 #include "kernels/kernels.h"
 
-/* The block followed by its own first bytes: every window is then the low bits of a shifted word. */
+/* The block followed by its own first bytes: every window is then the low bits of a shifted word.
+ */
 static PL_ALWAYS_INLINE void values_of_block(int16_t *y, const uint8_t *block, size_t T, unsigned k,
                                              unsigned L)
 {
@@ -90,8 +91,14 @@ static void prepare_c(void *dst, const int16_t *q, size_t block, size_t blocks, 
 }
 
 #define TRELLIS_KERNELS(k, L)                                                                      \
-    static void axis0_k##k##_l##L##_c(const pl_trellis_product *p) { axis0(p, k, L); }             \
-    static void axis1_k##k##_l##L##_c(const pl_trellis_product *p) { axis1(p, k, L); }             \
+    static void axis0_k##k##_l##L##_c(const pl_trellis_product *p)                                 \
+    {                                                                                              \
+        axis0(p, k, L);                                                                            \
+    }                                                                                              \
+    static void axis1_k##k##_l##L##_c(const pl_trellis_product *p)                                 \
+    {                                                                                              \
+        axis1(p, k, L);                                                                            \
+    }                                                                                              \
     static void values_k##k##_l##L##_c(int16_t *y, const uint8_t *block, size_t T)                 \
     {                                                                                              \
         values_of_block(y, block, T, k, L);                                                        \

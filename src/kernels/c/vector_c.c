@@ -4,6 +4,9 @@
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 
-static float dot_f32_c(const float *a, const float *b, size_t n) { return body_dot_f32(a, b, n); }
+static float dot_f32_c(const float *a, const float *b, size_t n)
+{
+    return body_dot_f32(a, b, n);
+}
 
 PL_VECTOR_KERNELS(c)

@@ -10,11 +10,26 @@
 typedef __m256 fvec;
 enum { LANES = 8, TILE_X = 3 };
 
-static PL_ALWAYS_INLINE fvec f_zero(void) { return _mm256_setzero_ps(); }
-static PL_ALWAYS_INLINE fvec f_splat(float x) { return _mm256_set1_ps(x); }
-static PL_ALWAYS_INLINE fvec f_load(const float *p) { return _mm256_loadu_ps(p); }
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v) { _mm256_storeu_ps(p, v); }
-static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c) { return _mm256_fmadd_ps(a, b, c); }
+static PL_ALWAYS_INLINE fvec f_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+static PL_ALWAYS_INLINE fvec f_splat(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static PL_ALWAYS_INLINE fvec f_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
+{
+    _mm256_storeu_ps(p, v);
+}
+static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
 
 /* p[0..n), n < LANES, zeros after. */
 static PL_ALWAYS_INLINE fvec f_load_first(const float *p, size_t n)
@@ -65,7 +80,8 @@ static void f16_avx2(float *dst, const void *src, size_t n)
     }
 }
 
-/* Blocks of 32 as in GGUF: fp16 d, [fp16 m,] codes; 4-bit codes 0..15 in low nibbles, 16..31 high. */
+/* Blocks of 32 as in GGUF: fp16 d, [fp16 m,] codes; 4-bit codes 0..15 in low nibbles, 16..31 high.
+ */
 
 static void q8_0_avx2(float *dst, const void *src, size_t n)
 {
@@ -129,9 +145,9 @@ static PL_ALWAYS_INLINE void round_bits(__m256 v[4], int drop)
     for (int i = 0; i < 4; i++) v[i] = _mm256_sub_ps(v[i], big[i]);
 }
 
-/* To fp16 and back by rounding to its 11 bits: numbers below its normal range are multiples of 2^-24
- * here, as scale and bias are, and so have 11 bits or fewer already. The caller keeps to numbers that
- * stay below fp16's largest. */
+/* To fp16 and back by rounding to its 11 bits: numbers below its normal range are multiples of
+ * 2^-24 here, as scale and bias are, and so have 11 bits or fewer already. The caller keeps to
+ * numbers that stay below fp16's largest. */
 static PL_ALWAYS_INLINE void round_to(__m256 v[4], int type)
 {
     if (type == PL_AFFINE_BF16) round_bits(v, 16);

@@ -9,11 +9,26 @@
 typedef __m512 fvec;
 enum { LANES = 16, TILE_X = 6 };
 
-static PL_ALWAYS_INLINE fvec f_zero(void) { return _mm512_setzero_ps(); }
-static PL_ALWAYS_INLINE fvec f_splat(float x) { return _mm512_set1_ps(x); }
-static PL_ALWAYS_INLINE fvec f_load(const float *p) { return _mm512_loadu_ps(p); }
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v) { _mm512_storeu_ps(p, v); }
-static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c) { return _mm512_fmadd_ps(a, b, c); }
+static PL_ALWAYS_INLINE fvec f_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+static PL_ALWAYS_INLINE fvec f_splat(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static PL_ALWAYS_INLINE fvec f_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 
 /* p[0..n), n < LANES, zeros after. */
 static PL_ALWAYS_INLINE fvec f_load_first(const float *p, size_t n)

@@ -39,7 +39,8 @@ static PL_ALWAYS_INLINE void rows_strip(float *y, size_t y_stride, const float *
 {
     size_t m = 0;
     for (; m + TILE_X <= M; m += TILE_X)
-        rows_tile(y + m * y_stride, y_stride, w, w_stride, x + m * x_stride, x_stride, K, R, TILE_X);
+        rows_tile(y + m * y_stride, y_stride, w, w_stride, x + m * x_stride, x_stride, K, R,
+                  TILE_X);
     for (; m + 2 <= M; m += 2)
         rows_tile(y + m * y_stride, y_stride, w, w_stride, x + m * x_stride, x_stride, K, R, 2);
     if (m < M)

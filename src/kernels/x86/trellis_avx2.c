@@ -18,9 +18,15 @@ enum {
     PAIR_WORDS = 2  /* 32-bit words for the activations of two numbers: (a, a), (b, b) */
 };
 
-static PL_ALWAYS_INLINE vec splat(int32_t x) { return _mm256_set1_epi32(x); }
+static PL_ALWAYS_INLINE vec splat(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
 
-static PL_ALWAYS_INLINE vec add_vec(vec a, vec b) { return _mm256_add_epi32(a, b); }
+static PL_ALWAYS_INLINE vec add_vec(vec a, vec b)
+{
+    return _mm256_add_epi32(a, b);
+}
 
 static PL_ALWAYS_INLINE vec splat_pair(const int16_t *q)
 {
@@ -42,8 +48,8 @@ static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* k = 4: windows are read from memory. k = 2, 3: lane l of g0 is the 32 bits from byte k l on, of g1
- * (k = 3) from byte 3 l + 1 on. */
+/* k = 4: windows are read from memory. k = 2, 3: lane l of g0 is the 32 bits from byte k l on, of
+ * g1 (k = 3) from byte 3 l + 1 on. */
 typedef struct windows {
     const uint8_t *code;
     vec g0, g1;
@@ -81,10 +87,8 @@ static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
 {
     const vec mask = _mm256_set1_epi32((1 << L) - 1);
     int bit = k * i;
-    if (k != 4 && bit + L > 32)
-        return _mm256_and_si256(_mm256_srli_epi32(w.g1, bit - 8), mask);
-    if (k != 4)
-        return _mm256_and_si256(bit ? _mm256_srli_epi32(w.g0, bit) : w.g0, mask);
+    if (k != 4 && bit + L > 32) return _mm256_and_si256(_mm256_srli_epi32(w.g1, bit - 8), mask);
+    if (k != 4) return _mm256_and_si256(bit ? _mm256_srli_epi32(w.g0, bit) : w.g0, mask);
     if (bit % 8 == 0) return _mm256_and_si256(load_window(w.code + bit / 8), mask);
     if (L == 12 && !(w.first && bit < 20))
         return _mm256_srli_epi32(load_window(w.code + (bit - 20) / 8), 20);
@@ -94,9 +98,8 @@ static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
 /* The congruence of step i: its four bytes sum to y + 510. */
 static PL_ALWAYS_INLINE vec number(windows w, int k, int L, int i)
 {
-    return _mm256_add_epi32(
-        _mm256_mullo_epi32(state(w, k, L, i), _mm256_set1_epi32(34038481)),
-        _mm256_set1_epi32(76625530));
+    return _mm256_add_epi32(_mm256_mullo_epi32(state(w, k, L, i), _mm256_set1_epi32(34038481)),
+                            _mm256_set1_epi32(76625530));
 }
 
 /* y + 510 of a in the low and of b in the high 16 bits. */
@@ -115,7 +118,10 @@ static PL_ALWAYS_INLINE vec add_number(vec sum, vec x, vec q)
     return add_pairs(sum, _mm256_maddubs_epi16(x, _mm256_set1_epi8(1)), q);
 }
 
-static PL_ALWAYS_INLINE int32_t doubled(int16_t q) { return (int32_t)((uint16_t)q * 0x10001u); }
+static PL_ALWAYS_INLINE int32_t doubled(int16_t q)
+{
+    return (int32_t)((uint16_t)q * 0x10001u);
+}
 
 static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
 {
@@ -198,7 +204,8 @@ static PL_ALWAYS_INLINE void values_of_span(int16_t *y, const uint8_t *code, siz
         v[2 * j + 1] = _mm256_unpackhi_epi64(a[j], a[2 + j]);
     }
     for (size_t l = 0; l < lanes; l++) {
-        __m128i eight = l < 4 ? _mm256_castsi256_si128(v[l]) : _mm256_extracti128_si256(v[l - 4], 1);
+        __m128i eight =
+            l < 4 ? _mm256_castsi256_si128(v[l]) : _mm256_extracti128_si256(v[l - 4], 1);
         _mm_storeu_si128((__m128i *)(void *)(y - 8 * l), eight);
     }
 }
@@ -211,8 +218,10 @@ static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, 
         span_codes at = span_of(block, 0, tail, s, T, k);
         size_t lanes = PL_MIN((T - s * SPAN) / 8, LANES);
         int16_t *to = y + T - 8 - s * SPAN;
-        if (k == 4 && at.first) values_of_span(to, at.code, lanes, k, L, 1);
-        else values_of_span(to, at.code, lanes, k, L, 0);
+        if (k == 4 && at.first)
+            values_of_span(to, at.code, lanes, k, L, 1);
+        else
+            values_of_span(to, at.code, lanes, k, L, 0);
     }
 }
 

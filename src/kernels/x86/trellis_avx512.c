@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trellis products for AVX-512 with VNNI and VBMI: what is particular to 16 lanes. vpdpbusd with
- * ones sums the four bytes of a number, on top of another's sum moved up 16 bits; vpdpwssd multiplies
- * the pair. */
+ * ones sums the four bytes of a number, on top of another's sum moved up 16 bits; vpdpwssd
+ * multiplies the pair. */
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -17,9 +17,15 @@ enum {
     PAIR_WORDS = 1  /* 32-bit words for the activations of two numbers: (a, b) */
 };
 
-static PL_ALWAYS_INLINE vec splat(int32_t x) { return _mm512_set1_epi32(x); }
+static PL_ALWAYS_INLINE vec splat(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
 
-static PL_ALWAYS_INLINE vec add_vec(vec a, vec b) { return _mm512_add_epi32(a, b); }
+static PL_ALWAYS_INLINE vec add_vec(vec a, vec b)
+{
+    return _mm512_add_epi32(a, b);
+}
 
 static PL_ALWAYS_INLINE vec splat_pair(const int16_t *q)
 {
@@ -41,8 +47,8 @@ static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* k = 4: windows are read from memory. k = 2, 3: lane l of g0 is the 32 bits from byte k l on, of g1
- * (k = 3) from byte 3 l + 1 on. */
+/* k = 4: windows are read from memory. k = 2, 3: lane l of g0 is the 32 bits from byte k l on, of
+ * g1 (k = 3) from byte 3 l + 1 on. */
 typedef struct windows {
     const uint8_t *code;
     vec g0, g1;
@@ -59,8 +65,7 @@ static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k, int fir
     /* The last lane's windows end two bytes after the span. */
     vec all = _mm512_maskz_loadu_epi8(((__mmask64)1 << (LANES * k + 2)) - 1, code);
     w.g0 = _mm512_permutexvar_epi8(bytes, all);
-    if (k == 3)
-        w.g1 = _mm512_permutexvar_epi8(_mm512_add_epi8(bytes, _mm512_set1_epi8(1)), all);
+    if (k == 3) w.g1 = _mm512_permutexvar_epi8(_mm512_add_epi8(bytes, _mm512_set1_epi8(1)), all);
     return w;
 }
 
@@ -72,8 +77,7 @@ static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
     int bit = k * i;
     if (k != 4 && bit + L > 32)
         return _mm512_and_si512(_mm512_srli_epi32(w.g1, (unsigned)bit - 8), mask);
-    if (k != 4)
-        return _mm512_and_si512(bit ? _mm512_srli_epi32(w.g0, (unsigned)bit) : w.g0, mask);
+    if (k != 4) return _mm512_and_si512(bit ? _mm512_srli_epi32(w.g0, (unsigned)bit) : w.g0, mask);
     if (bit % 8 == 0) return _mm512_and_si512(_mm512_loadu_si512(w.code + bit / 8), mask);
     if (L == 12 && !(w.first && bit < 20))
         return _mm512_srli_epi32(_mm512_loadu_si512(w.code + (bit - 20) / 8), 20);

@@ -4,16 +4,16 @@
  * register of LANES 32-bit integers) and the operations on it.
  *
  * Blocks are decoded in the order of their bits: number t of a block of T is at u = T - 1 - t. Each
- * lane owns eight neighbours, k bytes of code: step i of lane l of span s is u = (s LANES + l) 8 + i.
- * All windows of one lane start inside its k bytes, so a window is a load or a byte shuffle, a shift
- * by a constant and a mask. Sums stay in the order [s][i][l] until all are done.
+ * lane owns eight neighbours, k bytes of code: step i of lane l of span s is u = (s LANES + l) 8 +
+ * i. All windows of one lane start inside its k bytes, so a window is a load or a byte shuffle, a
+ * shift by a constant and a mask. Sums stay in the order [s][i][l] until all are done.
  *
  * Windows are read where the codes lie, but for the last span of a block, whose windows wrap to the
  * block's start: it is copied to scratch memory with the bytes that follow it (the "tail"). Nothing
  * outside the matrix is read.
  *
- * The four bytes of the congruence sum to y + 510; the surplus 510 * sum(q) is taken off the integer
- * sums, which wrap modulo 2^32 on the way and fit at the end. */
+ * The four bytes of the congruence sum to y + 510; the surplus 510 * sum(q) is taken off the
+ * integer sums, which wrap modulo 2^32 on the way and fit at the end. */
 #ifndef PL_KERNELS_TRELLIS_BODY_H
 #define PL_KERNELS_TRELLIS_BODY_H
 
@@ -27,7 +27,7 @@
 enum {
     SPAN = 8 * LANES,
     GROUP_SPANS = PL_GROUP_AXIS1 / SPAN,
-    TAIL_AT = 4 * LANES,       /* where the span's first byte is in a tail; most bytes it has */
+    TAIL_AT = 4 * LANES, /* where the span's first byte is in a tail; most bytes it has */
     TAIL_BYTES = 4 * TAIL_AT
 };
 
@@ -38,8 +38,10 @@ static PL_ALWAYS_INLINE void make_tail(uint8_t *tail, const uint8_t *block, size
 {
     size_t bytes = T * (size_t)k / 8, first = (T - 1) / SPAN * LANES * (size_t)k;
     size_t n = bytes - first;
-    if (bytes >= TAIL_AT) memcpy(tail + n, block + bytes - TAIL_AT, TAIL_AT);
-    else memcpy(tail + TAIL_AT, block + first, n);
+    if (bytes >= TAIL_AT)
+        memcpy(tail + n, block + bytes - TAIL_AT, TAIL_AT);
+    else
+        memcpy(tail + TAIL_AT, block + first, n);
     if (k == 4) memcpy(tail + TAIL_AT - 8, block + (first ? first : bytes) - 8, 8);
     memcpy(tail + TAIL_AT + n, block, 8);
 }
@@ -73,8 +75,8 @@ static PL_ALWAYS_INLINE span_codes span_of(const uint8_t *codes, size_t row_byte
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* out[t] for t < T from sums in the order [s][i][l]. Eight lanes at a time: steps 7 to 0 of one lane
- * are eight neighbouring outputs. */
+/* out[t] for t < T from sums in the order [s][i][l]. Eight lanes at a time: steps 7 to 0 of one
+ * lane are eight neighbouring outputs. */
 static PL_NOINLINE void sort_outputs(float *out, const float *sums, size_t T)
 {
     for (size_t l = 0; 8 * l < T; l += 8) {
@@ -141,9 +143,15 @@ static PL_NOINLINE void multiply_strip_rows(const strip_product *p, size_t M)
         m += 4;
     }
     switch (M - m) {
-    case 3: multiply_strip(p, m, 3); break;
-    case 2: multiply_strip(p, m, 2); break;
-    case 1: multiply_strip(p, m, 1); break;
+    case 3:
+        multiply_strip(p, m, 3);
+        break;
+    case 2:
+        multiply_strip(p, m, 2);
+        break;
+    case 1:
+        multiply_strip(p, m, 1);
+        break;
     }
 }
 
@@ -170,8 +178,8 @@ static PL_ALWAYS_INLINE void axis0_span_one(float *sums, span_codes codes, size_
 }
 
 /* One span of a group's rows as strips of 16-bit pairs. */
-static PL_ALWAYS_INLINE void axis0_span_tile(vec *tile, span_codes codes, size_t pairs, int k, int L,
-                                             int first)
+static PL_ALWAYS_INLINE void axis0_span_tile(vec *tile, span_codes codes, size_t pairs, int k,
+                                             int L, int first)
 {
     for (size_t r = 0; r < pairs; r++, tile += 2) {
         const uint8_t *code = codes.code + 2 * r * codes.stride;
@@ -197,15 +205,20 @@ static PL_ALWAYS_INLINE void axis0_group(const pl_trellis_product *p, float *sum
         span_codes at = span_of(codes, row_bytes, tails, s, T, k);
         float *to = sums + s * SPAN;
         if (p->M == 1) {
-            if (k == 4 && at.first) axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 1);
-            else axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 0);
+            if (k == 4 && at.first)
+                axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 1);
+            else
+                axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 0);
             continue;
         }
-        if (k == 4 && at.first) axis0_span_tile(tile, at, pairs, k, L, 1);
-        else axis0_span_tile(tile, at, pairs, k, L, 0);
+        if (k == 4 && at.first)
+            axis0_span_tile(tile, at, pairs, k, L, 1);
+        else
+            axis0_span_tile(tile, at, pairs, k, L, 0);
         for (size_t i = 0; i < 4; i++) {
-            strip_product strip = {tile + i * pairs * 2, pairs, q, p->q_stride, bias, 1, steps,
-                                   p->step_stride, to + i * 2 * LANES, outputs};
+            strip_product strip = {
+                tile + i * pairs * 2, pairs,  q, p->q_stride, bias, 1, steps, p->step_stride,
+                to + i * 2 * LANES,   outputs};
             multiply_strip_rows(&strip, p->M);
         }
     }
@@ -265,8 +278,10 @@ static PL_ALWAYS_INLINE vec axis1_dot(const uint8_t *codes, const uint8_t *tail,
     vec sum[2] = {splat(0), splat(0)};
     for (size_t s = first; s < end; s++, words += SPAN / 2 * PAIR_WORDS) {
         span_codes at = span_of(codes, 0, tail, s, T, k);
-        if (k == 4 && at.first) dot_span(sum, at.code, words, k, L, 1);
-        else dot_span(sum, at.code, words, k, L, 0);
+        if (k == 4 && at.first)
+            dot_span(sum, at.code, words, k, L, 1);
+        else
+            dot_span(sum, at.code, words, k, L, 0);
     }
     return add_vec(sum[0], sum[1]);
 }
@@ -285,9 +300,10 @@ static PL_ALWAYS_INLINE void axis1_one(const pl_trellis_product *p, size_t r0, i
         const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
         make_tails(tails, codes, p->row_bytes, rows, T, k, p->row_bytes * LANES);
         for (size_t g = 0; g < groups; g++) {
-            size_t first = g * GROUP_SPANS, end = PL_MIN(first + GROUP_SPANS, (T + SPAN - 1) / SPAN);
-            const int32_t *q = (const int32_t *)p->q + b * words +
-                               g * PL_GROUP_AXIS1 / 2 * PAIR_WORDS;
+            size_t first = g * GROUP_SPANS,
+                   end = PL_MIN(first + GROUP_SPANS, (T + SPAN - 1) / SPAN);
+            const int32_t *q =
+                (const int32_t *)p->q + b * words + g * PL_GROUP_AXIS1 / 2 * PAIR_WORDS;
             for (size_t r = 0; r < rows; r++)
                 lanes[r] = axis1_dot(codes + r * p->row_bytes, tails + r * TAIL_BYTES, q, first,
                                      end, T, k, L);
@@ -311,8 +327,10 @@ static PL_ALWAYS_INLINE void axis1_half_strip(vec *strip, vec *turned, span_code
                                               int k, int L)
 {
     for (size_t r = 0; r < rows; r++) {
-        if (k == 4 && at.first) join_steps(turned + r, at.code + r * at.stride, k, L, 1);
-        else join_steps(turned + r, at.code + r * at.stride, k, L, 0);
+        if (k == 4 && at.first)
+            join_steps(turned + r, at.code + r * at.stride, k, L, 1);
+        else
+            join_steps(turned + r, at.code + r * at.stride, k, L, 0);
     }
     for (size_t j = 0; j < 4; j++) {
         transpose(turned + j * LANES);
@@ -326,7 +344,7 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
     size_t T = p->block, groups = pl_block_groups(T), bytes = T * (size_t)k / 8;
     size_t rows = PL_MIN(p->rows - r0, 2 * LANES), row = p->blocks * pl_span_round(T);
     vec turned[4 * LANES];
-    vec *strip = p->scratch; /* [64 pairs][2] */
+    vec *strip = p->scratch;                                 /* [64 pairs][2] */
     float *sums = (float *)(void *)(strip + PL_GROUP_AXIS1); /* [M][2 LANES] */
     uint8_t *tails = (uint8_t *)(sums + p->M * 2 * LANES);
     memset(turned, 0, sizeof turned);
@@ -343,10 +361,17 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
                 axis1_half_strip(strip + s * SPAN + i % 2, turned, at,
                                  rows > skip ? PL_MIN(rows - skip, LANES) : 0, k, L);
             }
-            strip_product product = {strip, n / 2,
-                                     (const int16_t *)p->q + b * pl_span_round(T) + g * PL_GROUP_AXIS1,
-                                     row, prepared_biases(p) + b * groups + g, p->blocks * groups,
-                                     p->steps + b * groups + g, p->step_stride, sums, 2 * LANES};
+            strip_product product = {strip,
+                                     n / 2,
+                                     (const int16_t *)p->q + b * pl_span_round(T) +
+                                         g * PL_GROUP_AXIS1,
+                                     row,
+                                     prepared_biases(p) + b * groups + g,
+                                     p->blocks * groups,
+                                     p->steps + b * groups + g,
+                                     p->step_stride,
+                                     sums,
+                                     2 * LANES};
             multiply_strip_rows(&product, p->M);
         }
     }
@@ -386,8 +411,8 @@ static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t
             int16_t steps[SPAN];
             for (size_t s = 0; s < span / SPAN; s++) {
                 for (size_t j = 0; j < SPAN; j++) /* [i/2][l][i%2] */
-                    steps[j] = reversed(q, T,
-                                        s * SPAN + j / 2 % LANES * 8 + j / (2 * LANES) * 2 + j % 2);
+                    steps[j] =
+                        reversed(q, T, s * SPAN + j / 2 % LANES * 8 + j / (2 * LANES) * 2 + j % 2);
                 spread_steps(to + s * SPAN / 2 * PAIR_WORDS, steps);
             }
         }
@@ -397,8 +422,14 @@ static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t
 /* ---- instances ------------------------------------------------------------------------------- */
 
 #define TRELLIS_KERNELS(isa, k, L)                                                                 \
-    static void axis0_k##k##_l##L##_##isa(const pl_trellis_product *p) { axis0(p, k, L); }         \
-    static void axis1_k##k##_l##L##_##isa(const pl_trellis_product *p) { axis1(p, k, L); }
+    static void axis0_k##k##_l##L##_##isa(const pl_trellis_product *p)                             \
+    {                                                                                              \
+        axis0(p, k, L);                                                                            \
+    }                                                                                              \
+    static void axis1_k##k##_l##L##_##isa(const pl_trellis_product *p)                             \
+    {                                                                                              \
+        axis1(p, k, L);                                                                            \
+    }
 
 #define SET_TRELLIS_KERNELS(table, isa, k, L)                                                      \
     (table)->product.axis0[k - 2][L == 16] = axis0_k##k##_l##L##_##isa;                            \

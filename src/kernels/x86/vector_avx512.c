@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vector operations for AVX-512: the shared bodies, and a dot product that keeps its 32 lanes in two
- * registers. Products are not fused, so the bits are those of the C version. */
+ * Vector operations for AVX-512: the shared bodies, and a dot product that keeps its 32 lanes in
+ * two registers. Products are not fused, so the bits are those of the C version. */
 #include <immintrin.h>
 
 #include "kernels/kernels.h"
@@ -13,8 +13,8 @@ static float dot_f32_avx512(const float *a, const float *b, size_t n)
     size_t i = 0;
     for (; i + PL_LANES <= n; i += PL_LANES) {
         s0 = _mm512_add_ps(s0, _mm512_mul_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)));
-        s1 = _mm512_add_ps(
-            s1, _mm512_mul_ps(_mm512_loadu_ps(a + i + 16), _mm512_loadu_ps(b + i + 16)));
+        s1 = _mm512_add_ps(s1,
+                           _mm512_mul_ps(_mm512_loadu_ps(a + i + 16), _mm512_loadu_ps(b + i + 16)));
     }
     if (i < n) {
         float lane[PL_LANES];
