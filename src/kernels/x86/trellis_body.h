@@ -46,16 +46,16 @@ static PL_ALWAYS_INLINE void make_tail(uint8_t *tail, const uint8_t *block, size
     memcpy(tail + TAIL_AT + n, block, 8);
 }
 
-/* Tails of `rows` blocks `row_bytes` apart; what comes `ahead` bytes later is fetched into the
- * cache. */
 static PL_ALWAYS_INLINE void make_tails(uint8_t *tails, const uint8_t *codes, size_t row_bytes,
-                                        size_t rows, size_t T, int k, size_t ahead)
+                                        size_t rows, size_t T, int k)
 {
-    for (size_t r = 0; r < rows; r++, codes += row_bytes, tails += TAIL_BYTES) {
-        for (size_t i = 0; i < T * (size_t)k / 8; i += 64)
-            _mm_prefetch((const char *)codes + ahead + i, _MM_HINT_T0);
-        make_tail(tails, codes, T, k);
-    }
+    for (size_t r = 0; r < rows; r++)
+        make_tail(tails + r * TAIL_BYTES, codes + r * row_bytes, T, k);
+}
+
+static PL_ALWAYS_INLINE void prefetch(const uint8_t *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
 /* Span s of rows of one block: the first row's code, the distance to the next row's, and whether
@@ -164,25 +164,33 @@ static int32_t surplus(const int16_t *q, size_t n)
     return -510 * sum;
 }
 
-/* One span of a group's rows on one activation row: its eight steps stay in registers. */
+/* One span of a group's rows on one activation row: its eight steps stay in registers. `next` is
+ * where the next group's codes will be read, a row at a time: rows are too far apart for the
+ * processor to see it coming, and all of them asked for at once would be too many. */
 static PL_ALWAYS_INLINE void axis0_span_one(float *sums, span_codes codes, size_t rows,
-                                            const int32_t *words, int32_t bias, float step, int k,
-                                            int L, int first)
+                                            const int32_t *words, int32_t bias, float step,
+                                            const uint8_t *next, size_t row_bytes, int k, int L,
+                                            int first)
 {
     vec sum[8];
     for (int i = 0; i < 8; i++) sum[i] = splat(bias);
-    for (size_t r = 0; r < rows; r += STEP_ROWS)
+    for (size_t r = 0; r < rows; r += STEP_ROWS) {
+        for (size_t i = 0; i < STEP_ROWS; i++) prefetch(next + (r + i) * row_bytes);
         add_rows(sum, codes.code + r * codes.stride, codes.stride, words[r / STEP_ROWS], k, L,
                  first);
+    }
     for (int i = 0; i < 8; i++) add_scaled(sums + i * LANES, sum[i], step);
 }
 
 /* One span of a group's rows as strips of 16-bit pairs. */
-static PL_ALWAYS_INLINE void axis0_span_tile(vec *tile, span_codes codes, size_t pairs, int k,
-                                             int L, int first)
+static PL_ALWAYS_INLINE void axis0_span_tile(vec *tile, span_codes codes, size_t pairs,
+                                             const uint8_t *next, size_t row_bytes, int k, int L,
+                                             int first)
 {
     for (size_t r = 0; r < pairs; r++, tile += 2) {
         const uint8_t *code = codes.code + 2 * r * codes.stride;
+        prefetch(next + 2 * r * row_bytes);
+        prefetch(next + (2 * r + 1) * row_bytes);
         windows a = open_windows(code, k, first), b = open_windows(code + codes.stride, k, first);
         for (int i = 0; i < 8; i++)
             tile[(size_t)(i / 2) * pairs * 2 + i % 2] =
@@ -204,17 +212,19 @@ static PL_ALWAYS_INLINE void axis0_group(const pl_trellis_product *p, float *sum
     for (size_t s = 0; s * SPAN < T; s++) {
         span_codes at = span_of(codes, row_bytes, tails, s, T, k);
         float *to = sums + s * SPAN;
+        size_t end = PL_MIN((s + 1) * SPAN, T) * (size_t)k / 8;
+        const uint8_t *next = codes + PL_GROUP_AXIS0 * row_bytes + end - 1;
         if (p->M == 1) {
             if (k == 4 && at.first)
-                axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 1);
+                axis0_span_one(to, at, rows, words, bias[0], steps[0], next, row_bytes, k, L, 1);
             else
-                axis0_span_one(to, at, rows, words, bias[0], steps[0], k, L, 0);
+                axis0_span_one(to, at, rows, words, bias[0], steps[0], next, row_bytes, k, L, 0);
             continue;
         }
         if (k == 4 && at.first)
-            axis0_span_tile(tile, at, pairs, k, L, 1);
+            axis0_span_tile(tile, at, pairs, next, row_bytes, k, L, 1);
         else
-            axis0_span_tile(tile, at, pairs, k, L, 0);
+            axis0_span_tile(tile, at, pairs, next, row_bytes, k, L, 0);
         for (size_t i = 0; i < 4; i++) {
             strip_product strip = {
                 tile + i * pairs * 2, pairs,  q, p->q_stride, bias, 1, steps, p->step_stride,
@@ -247,7 +257,7 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L)
         for (size_t r = first; r < end; r += PL_GROUP_AXIS0) {
             const uint8_t *codes = p->codes + r * p->row_bytes;
             size_t rows = PL_MIN(end - r, PL_GROUP_AXIS0), row_bytes = p->row_bytes;
-            make_tails(tails, codes, row_bytes, rows, T, k, PL_GROUP_AXIS0 * row_bytes);
+            make_tails(tails, codes, row_bytes, rows, T, k);
             if (rows % 2) {
                 codes = make_even(copies, codes, row_bytes, rows, bytes);
                 row_bytes = bytes;
@@ -298,7 +308,7 @@ static PL_ALWAYS_INLINE void axis1_one(const pl_trellis_product *p, size_t r0, i
     for (int r = 0; r < LANES; r++) lanes[r] = splat(0);
     for (size_t b = 0; b < p->blocks; b++) {
         const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
-        make_tails(tails, codes, p->row_bytes, rows, T, k, p->row_bytes * LANES);
+        make_tails(tails, codes, p->row_bytes, rows, T, k);
         for (size_t g = 0; g < groups; g++) {
             size_t first = g * GROUP_SPANS,
                    end = PL_MIN(first + GROUP_SPANS, (T + SPAN - 1) / SPAN);
@@ -351,7 +361,7 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
     memset(sums, 0, p->M * 2 * LANES * sizeof *sums);
     for (size_t b = 0; b < p->blocks; b++) {
         const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
-        make_tails(tails, codes, p->row_bytes, rows, T, k, p->row_bytes * 2 * LANES);
+        make_tails(tails, codes, p->row_bytes, rows, T, k);
         for (size_t g = 0; g < groups; g++) {
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
             for (size_t i = 0; i < 2 * ((n + SPAN - 1) / SPAN); i++) {
