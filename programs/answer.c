@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "console.h"
 
-enum { PIECE = 256 }; /* tokens between two looks at Ctrl-C */
+enum { PIECE = 64 }; /* tokens between two looks at Ctrl-C */
 
 /* Brings the session to all of the prompt but its last token. */
 static pleach_status feed_prompt(pleach_session *s, const int32_t *prompt, size_t n, answer *a,
@@ -45,26 +45,25 @@ static int take_text(void *user, const char *text, size_t size)
     memcpy(a->text + a->size, text, size);
     a->size += size;
     a->text[a->size] = 0;
-    if (!a->silent && write_output(text, size) != EXIT_OK) return 1;
+    if (size && !a->silent && write_output(text, size) != EXIT_OK) return 1;
     return interrupted();
 }
 
 pleach_status answer_prompt(pleach_session *s, size_t context, const int32_t *prompt, size_t n,
-                            const pleach_generation *settings, bool ids_only, answer *a,
-                            pleach_error *err)
+                            const pleach_generation *settings, answer *a, pleach_error *err)
 {
     stream out = {.answer = a};
     PL_FAIL_IF(n == 0, err, PLEACH_ERR_ARGUMENT, "expected a prompt of at least one token");
-    PL_FAIL_IF(n > context, err, PLEACH_ERR_LIMIT,
-               "the prompt has %zu tokens, the context holds %zu", n, context);
+    PL_FAIL_IF(n >= context, err, PLEACH_ERR_LIMIT,
+               "the prompt has %zu tokens and the context holds %zu: no room for an answer", n,
+               context);
     double start = seconds_now();
     PL_TRY(feed_prompt(s, prompt, n, a, err));
     double fed = seconds_now() - start;
     size_t cached = a->stats.cached_tokens;
     a->stats.finish = PLEACH_FINISH_CANCELLED;
     if (!interrupted())
-        PL_TRY(pleach_generate(s, prompt, n, settings, ids_only ? NULL : take_text, &out, &a->stats,
-                               err));
+        PL_TRY(pleach_generate(s, prompt, n, settings, take_text, &out, &a->stats, err));
     a->stats.cached_tokens = cached;
     a->stats.prompt_tokens = n;
     a->stats.prompt_seconds += fed;

@@ -17,11 +17,9 @@ typedef struct answer {
 } answer;
 
 /* Feeds the prompt in pieces, so that Ctrl-C is heard between them, and generates. `context` is
- * what the session holds. With ids_only no text is made. A prompt that does not fit is
- * PLEACH_ERR_LIMIT. Failing output ends the answer; finish_output then returns EXIT_FAILED. */
+ * what the session holds. A prompt that leaves no room for an answer is PLEACH_ERR_LIMIT. Failing output ends the answer; finish_output then returns EXIT_FAILED. */
 pleach_status answer_prompt(pleach_session *s, size_t context, const int32_t *prompt, size_t n,
-                            const pleach_generation *settings, bool ids_only, answer *a,
-                            pleach_error *err);
+                            const pleach_generation *settings, answer *a, pleach_error *err);
 
 /* "prompt: 12 tokens ...; answer: 40 tokens, 35.1 tokens/s" on stderr. */
 void answer_print_stats(const answer *a);

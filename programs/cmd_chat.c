@@ -73,7 +73,7 @@ static pleach_status answer_turn(chat *c, answer *a, pleach_error *err)
     size_t n = 0;
     pleach_status status = pleach_chat_tokenize(c->model, c->messages, c->n, &ids, &n, err);
     if (status == PLEACH_OK)
-        status = answer_prompt(c->session, c->context, ids, n, &c->settings, false, a, err);
+        status = answer_prompt(c->session, c->context, ids, n, &c->settings, a, err);
     pleach_ids_free(ids);
     return status;
 }

@@ -56,12 +56,31 @@ static pleach_status write_logits(pleach_session *s, const id_list *ids, size_t 
     return pl_output_commit(out, err);
 }
 
-static int check_output(const char *path)
+/* The file OUT's folder, in fresh memory, or NULL. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    char *folder = pl_alloc(n + 2, 1);
+    if (!folder) return NULL;
+    memcpy(folder, path, n);
+    memcpy(folder + n, ".", 2);
+    return folder;
+}
+
+/* The output may replace neither the ids nor anything of the model. */
+static int check_output(const logits_values *v)
 {
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return fail("%s: expected a regular file or a new name", path);
-    return EXIT_OK;
+    if (stat(v->out, &st) == 0 && !S_ISREG(st.st_mode))
+        return fail("%s: expected a regular file or a new name", v->out);
+    if (pl_same_file(v->out, v->ids) || pl_same_file(v->out, v->path))
+        return fail("%s: the output may not replace its own input", v->out);
+    char *folder = folder_of(v->out);
+    if (!folder) return fail("out of memory: a path");
+    bool inside = pl_is_directory(v->path) && pl_same_file(folder, v->path);
+    pl_free(folder);
+    return inside ? fail("%s: the output may not lie in the model's folder", v->out) : EXIT_OK;
 }
 
 static int run(const void *values)
@@ -73,7 +92,7 @@ static int run(const void *values)
     pleach_model_info info = {0};
     pleach_error err;
     float *rows = NULL;
-    int status = check_output(v->out);
+    int status = check_output(v);
     if (status == EXIT_OK) status = read_ids(v->ids, &ids);
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK) status = open_session(m, &v->session, &s);

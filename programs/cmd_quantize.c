@@ -94,6 +94,8 @@ static void print_summary(const quantize_values *v, const pleach_quantize_summar
     }
     printf("relative error  %.5f\n", s->relative_error);
     printf("time            %s", time_text(s->seconds, text));
+    if (!s->resumed && s->seconds > 0)
+        printf(", %.2f M weights/s", (double)s->weights * 1e-6 / s->seconds);
     if (s->resumed) printf(", %zu tensors taken over from an earlier run", s->resumed);
     putchar('\n');
 }

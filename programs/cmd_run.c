@@ -117,12 +117,11 @@ static int generate(const run_values *v, const pleach_model *m, pleach_session *
     settings.max_tokens = (size_t)v->tokens;
     settings.ignore_end = v->ignore_end;
     size_t context = v->session.context ? (size_t)v->session.context : info.context_length;
-    bool ids_only = !info.has_tokenizer;
     answer a = {.silent = v->print_ids || v->json};
-    if (ids_only && !a.silent)
+    if (!info.has_tokenizer && !a.silent)
         return fail("%s: no tokenizer; --print-ids prints token ids", v->path);
     pleach_status status =
-        answer_prompt(s, context, prompt->ids, prompt->n, &settings, ids_only, &a, &err);
+        answer_prompt(s, context, prompt->ids, prompt->n, &settings, &a, &err);
     int result = status == PLEACH_OK ? print_answer(v, s, &a, prompt->n) : fail_status(&err);
     if (status == PLEACH_OK && (v->verbose || isatty(STDERR_FILENO))) answer_print_stats(&a);
     pl_free(a.text);

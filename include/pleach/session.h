@@ -109,7 +109,8 @@ typedef struct pleach_generation {
 
 PLEACH_API void pleach_generation_defaults(pleach_generation *g);
 
-/* Called with whole UTF-8 characters as they come (never part of one). Non-zero return stops. */
+/* Called after every new token with the whole UTF-8 characters it completed, never part of one; size
+ * is 0 when it completed none. Non-zero return stops. */
 typedef int pleach_text_fn(void *user, const char *text, size_t size);
 
 typedef struct pleach_generation_stats {

@@ -16,7 +16,7 @@
 /* Opens a regular file for reading and gives its size. */
 static int open_regular(const char *path, size_t *size, pleach_error *err, pleach_status *status)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0) {
         *status = pl_fail_errno(err, "open", path);

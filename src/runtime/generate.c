@@ -48,22 +48,23 @@ static pleach_status feed_prompt(generation *g, const int32_t *prompt, size_t n,
     return pleach_session_feed(s, prompt + same, n - same, g->logits, err);
 }
 
-/* Shows what is whole. */
+/* Shows what is whole, and asks whether to go on even when that is nothing. */
 static void show(generation *g)
 {
     pl_utf8_stream *t = &g->stream;
-    if (t->ready == 0 || g->stopped) return;
-    g->stopped = g->on_text(g->user, t->text, t->ready) != 0;
+    if (!g->on_text || g->stopped) return;
+    g->stopped = g->on_text(g->user, t->ready ? t->text : "", t->ready) != 0;
     pl_utf8_shift(t);
 }
 
 static pleach_status show_token(generation *g, int32_t id, pleach_error *err)
 {
     const pl_tokenizer *t = g->session->model->tokenizer;
-    size_t size;
-    if (!g->on_text || !t || pl_tokenizer_is_special(t, id)) return PLEACH_OK;
-    const char *piece = pl_tokenizer_piece(t, id, &size);
-    PL_TRY(pl_utf8_push(&g->stream, piece, size, err));
+    if (t && !pl_tokenizer_is_special(t, id)) {
+        size_t size;
+        const char *piece = pl_tokenizer_piece(t, id, &size);
+        PL_TRY(pl_utf8_push(&g->stream, piece, size, err));
+    }
     show(g);
     return PLEACH_OK;
 }
@@ -71,7 +72,7 @@ static pleach_status show_token(generation *g, int32_t id, pleach_error *err)
 static pleach_status show_rest(generation *g, pleach_error *err)
 {
     PL_TRY(pl_utf8_finish(&g->stream, err));
-    show(g);
+    if (g->stream.ready) show(g);
     return PLEACH_OK;
 }
 

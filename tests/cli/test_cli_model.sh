@@ -65,7 +65,7 @@ expect_output '"prompt_tokens": 40'
 expect 0 '' "$PLEACH" run "$model" --ids "$work/ids.txt" --print-ids -n 0 --ctx 48 --ignore-end
 words=$(wc -w <"$out")
 [ "$words" -ge 8 ] && [ "$words" -le 9 ] || fault "a context of 48 leaves $words tokens after 40"
-expect 1 'the prompt has 40 tokens, the context holds 39' \
+expect 1 'the prompt has 40 tokens and the context holds 39' \
     "$PLEACH" run "$model" --ids "$work/ids.txt" --print-ids --ctx 39
 
 # inspect, verify, bench.
@@ -118,6 +118,12 @@ expect 1 'cannot open /no/ids' "$PLEACH" logits "$model" --ids /no/ids -o "$work
 expect 1 '.' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o /no/folder/x
 expect 1 'regular file' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o /dev/null
 expect 1 'regular file' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o "$work"
+expect 1 'replace its own input' "$PLEACH" logits "$model" --ids "$work/ids.txt" -o "$work/../${work##*/}/ids.txt"
+cp -r "$model" "$work/own"
+expect 1 "model's folder" "$PLEACH" logits "$work/own" --ids "$work/ids.txt" -o "$work/own/model.safetensors"
+cmp -s "$model/model.safetensors" "$work/own/model.safetensors" || fault "logits replaced the model"
+mkdir "$work/fifo" && cp "$model/config.json" "$work/fifo" && mkfifo "$work/fifo/model.safetensors"
+expect 1 'regular file' timeout 20 "$PLEACH" verify "$work/fifo"
 expect 1 'expected one I32 tensor' "$PLEACH" logits "$model" --ids "$work/llama-tied" -o "$work/x"
 bad_ids() {
     printf "$1" >"$work/bad"
