@@ -57,9 +57,9 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (60)
 install: all ## headers, library, program, man page, completions into PREFIX (/usr/local)
 	cmake --install $(BUILD)
 
-format: ## clang-format everything
+format: ## clang-format the lines that differ from the last commit
 	tools/setup.sh format
-	git ls-files '*.[ch]' | xargs clang-format -i
+	git clang-format --extensions c,h
 
 clean: ## remove what was built; .cache/ and demo/ stay
 	rm -rf build build-gcc build-clang build-asan build-fuzz
