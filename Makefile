@@ -29,12 +29,13 @@ help: ## list the targets
 demo: ## fetch a real model, pack it to 4 and 3 bits, measure, answer a prompt
 	tools/demo.sh
 
-check: setup-test ## build with gcc and clang without a warning, run all tests
+check: setup-test ## build with gcc and with clang without a warning, run all tests of both
 	$(CONFIGURE) -B build-gcc -DCMAKE_C_COMPILER=gcc -DPLEACH_WERROR=ON
 	ninja -C build-gcc -j $(JOBS)
 	$(CONFIGURE) -B build-clang -DCMAKE_C_COMPILER=clang -DPLEACH_WERROR=ON
 	ninja -C build-clang -j $(JOBS)
 	cd build-gcc && $(CTEST)
+	cd build-clang && $(CTEST)
 
 check-full: check asan fuzz ## check, asan and fuzz
 

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -31,7 +32,7 @@ struct pl_encoder {
     pl_viterbi viterbi;
     int threads, exact, search, refit;
     double code_rms; /* root mean square of the code's values */
-    omp_lock_t lock; /* guards idle */
+    pthread_mutex_t lock; /* guards idle; unlike a lock of OpenMP it also serves a forked child */
     worker *idle;
 };
 
@@ -86,7 +87,7 @@ pleach_status pl_encoder_open(pl_encoder **out, const pleach_trellis *t,
     e->refit = s.scale_refit;
     e->code_rms = rms_of_code(t->state_bits);
     pl_kernels_init(&e->kernels, cpu);
-    omp_init_lock(&e->lock);
+    pthread_mutex_init(&e->lock, NULL);
     pleach_status status = pl_viterbi_open(&e->viterbi, &e->kernels, t->bits, t->state_bits, err);
     if (status != PLEACH_OK) {
         pl_encoder_close(e);
@@ -111,7 +112,7 @@ void pl_encoder_close(pl_encoder *e)
     if (!e) return;
     free_workers(e->idle);
     pl_viterbi_close(&e->viterbi);
-    omp_destroy_lock(&e->lock);
+    pthread_mutex_destroy(&e->lock);
     pl_free(e);
 }
 
@@ -119,10 +120,10 @@ void pl_encoder_close(pl_encoder *e)
 
 static worker *take_idle(pl_encoder *e)
 {
-    omp_set_lock(&e->lock);
+    pthread_mutex_lock(&e->lock);
     worker *w = e->idle;
     if (w) e->idle = w->next;
-    omp_unset_lock(&e->lock);
+    pthread_mutex_unlock(&e->lock);
     return w;
 }
 
@@ -130,10 +131,10 @@ static void give_back(pl_encoder *e, worker *w)
 {
     while (w) {
         worker *next = w->next;
-        omp_set_lock(&e->lock);
+        pthread_mutex_lock(&e->lock);
         w->next = e->idle;
         e->idle = w;
-        omp_unset_lock(&e->lock);
+        pthread_mutex_unlock(&e->lock);
         w = next;
     }
 }
