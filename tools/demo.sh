@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 pleach=build/pleach
 model=.cache/SmolLM2-135M-Instruct.Q4_1.gguf
-prompts=("What is the capital of France?" "Give me three tips for staying healthy.")
+prompts=("What is the capital of France?" "Explain what photosynthesis is.")
 
 tools/setup.sh build python
 make --no-print-directory all >/dev/null
