@@ -101,8 +101,15 @@ expect 1 'template' "$PLEACH" run "$work/no-template" --chat -p hello
 
 # On a terminal: a prompt, editing, Ctrl-C at the prompt and Ctrl-D.
 if script -qec true /dev/null >/dev/null 2>&1; then # where pseudo-terminals can be had
-    { sleep 1; printf '/hellp\177\177p\r'; sleep 0.5; printf 'half\003'; sleep 0.5; printf '/quit\r'; sleep 0.5; } |
-        timeout 20 script -qec "$PLEACH chat $m" /dev/null >"$out" 2>&1 || fault "chat on a terminal gives $?"
+    prompts() { # waits until N prompts have been shown
+        for _ in $(seq 200); do
+            [ "$(grep -c '^> ' "$out")" -ge "$1" ] && return
+            sleep 0.1
+        done
+    }
+    : >"$out"
+    { prompts 1; printf '/hellp\177\177p\r'; prompts 2; printf 'half\003'; prompts 3; printf '/quit\r'; sleep 0.5; } |
+        timeout 60 script -qec "$PLEACH chat $m" /dev/null >>"$out" 2>&1 || fault "chat on a terminal gives $?"
     expect_output '> '
     expect_output '^/reset  '
 fi
