@@ -109,7 +109,7 @@ if script -qec true /dev/null >/dev/null 2>&1; then # where pseudo-terminals can
     }
     : >"$out"
     { prompts 1; printf '/hellp\177\177p\r'; prompts 2; printf 'half\003'; prompts 3; printf '/quit\r'; sleep 0.5; } |
-        timeout 60 script -qec "$PLEACH chat $m" /dev/null >>"$out" 2>&1 || fault "chat on a terminal gives $?"
+        timeout 60 script -qec "exec $PLEACH chat $m" /dev/null >>"$out" 2>&1 || fault "chat on a terminal gives $?"
     expect_output '> '
     expect_output '^/reset  '
 fi
