@@ -88,6 +88,7 @@ pleach_status pl_utf8_finish(pl_utf8_stream *s, pleach_error *err)
 
 void pl_utf8_shift(pl_utf8_stream *s)
 {
+    if (s->ready == 0) return; /* there may be no text yet at all */
     memmove(s->text, s->text + s->ready, s->n - s->ready);
     s->n -= s->ready;
     s->ready = 0;
