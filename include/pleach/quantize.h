@@ -37,6 +37,18 @@ typedef struct pleach_quantize_settings {
     uint32_t head_bits;    /* the same for an untied output head; default 8 */
     pleach_rotate rotate;  /* default: what measured better */
     uint64_t seed;         /* of the rotations; default 1 */
+    /* Calibration; docs/quantize.md. */
+    const char *calib;     /* a text or JSONL file; "self": text that the model writes; "none" */
+    size_t calib_tokens;   /* at most; default 20480 */
+    const char *statistics; /* folder that keeps what calibration found, for other runs; NULL
+                               (default): in the work folder, and gone with it */
+    uint64_t memory;       /* bytes that calibration may use; 0 (default): what it likes */
+    int fisher;            /* 1 (default): statistics weighted by loss too (a backward pass) */
+    /* Error feedback, when there are statistics. */
+    int two_sided;         /* 1: by the output's statistics too; needs fisher */
+    double damping;        /* of input statistics, in means of the diagonal */
+    double output_damping; /* of output statistics */
+    int sweeps;            /* axis 1: sweeps of coordinate descent after coding */
     const char *const *keep; /* shell patterns of modules to keep as they are */
     size_t n_keep;
     int threads;           /* 0: all cores this process may use (default) */

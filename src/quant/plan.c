@@ -24,7 +24,13 @@ void pleach_quantize_settings_defaults(pleach_quantize_settings *s)
                                     .embed_bits = 8,
                                     .head_bits = 8,
                                     .rotate = PLEACH_ROTATE_INPUT_SCALE,
-                                    .seed = 1};
+                                    .seed = 1,
+                                    .calib = "none",
+                                    .calib_tokens = 20480,
+                                    .fisher = 1,
+                                    .damping = 0.1,
+                                    .output_damping = 1,
+                                    .sweeps = 1};
 }
 
 static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *err)

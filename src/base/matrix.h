@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dense matrix products and factors, by OpenBLAS and LAPACK. Work is cut into tiles at fixed places,
+ * each computed by one thread, so the bits do not depend on the thread count. Row-major; ld is the
+ * distance between rows. */
+#ifndef PL_BASE_MATRIX_H
+#define PL_BASE_MATRIX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* c [m][n] = alpha op(a) op(b) + beta c, op(a) [m][k], op(b) [k][n]; a (b) is stored transposed when
+ * transpose_a (transpose_b). c overlaps neither. beta 0 ignores what c holds. */
+void pl_matmul(int threads, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+               float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
+               float *c, size_t ldc);
+
+/* Upper half of c [n][n] += a^T a, a [k][n]; some of the lower half is overwritten. */
+void pl_gram(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc);
+
+/* a = U U^T in place, U upper triangular, for symmetric a [n][n], both halves given; the lower half
+ * of the result is zero. Returns false, a destroyed, when a is not positive definite or not finite. */
+bool pl_cholesky_upper(int threads, double *a, size_t n);
+
+#endif

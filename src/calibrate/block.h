@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One transformer block of the dense families in f32 matrices, forward and backward, for chunks of
+ * text that attend to nothing else. The engine's forward pass is for running; this one keeps what
+ * the gradient needs.
+ *
+ *   h = x + o(attention(rope(qk_norm(q(n1))), ..))   n1 = RMSNorm(x)
+ *   y = h + down(silu(gate(n2)) up(n2))              n2 = RMSNorm(h) */
+#ifndef PL_CALIBRATE_BLOCK_H
+#define PL_CALIBRATE_BLOCK_H
+
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+enum { PL_BLOCK_LINEARS = 7 }; /* in the config's order: q k v o gate up down */
+
+/* A block's matrices in f32, rotations undone. */
+typedef struct pl_block {
+    const pl_transformer *t;
+    const pl_layer *layer;
+    float *weight[PL_BLOCK_LINEARS]; /* [out][in] */
+    uint64_t out[PL_BLOCK_LINEARS], in[PL_BLOCK_LINEARS];
+    int threads;
+} pl_block;
+
+pleach_status pl_block_open(pl_block *b, const pl_transformer *t, uint32_t layer, int threads,
+                            pleach_error *err);
+void pl_block_close(pl_block *b); /* accepts a zeroed one */
+
+/* What one chunk of n <= capacity tokens leaves behind. Arrays [n][..]. */
+typedef struct pl_tape {
+    size_t capacity, n;
+    float *x, *normed1, *h, *normed2;   /* [C] block input, norms, middle of the block */
+    float *q, *k, *v;                   /* after norms and rope; v as it is */
+    float *q_raw, *k_raw;               /* before the norms; NULL without qk_norm */
+    float *mixed;                       /* [heads * D], input of o */
+    float *gate, *up, *act;             /* [I]; act is the input of down */
+    float *probabilities;               /* [heads][n][n] */
+    /* Gradients by each linear layer's output, [n][out], after pl_block_backward. */
+    float *gradient[PL_BLOCK_LINEARS];
+    float *cos, *sin;
+    float *scratch;
+} pl_tape;
+
+pleach_status pl_tape_open(pl_tape *tape, const pl_transformer *t, size_t capacity, bool backward,
+                           pleach_error *err);
+void pl_tape_close(pl_tape *tape);
+uint64_t pl_tape_memory(const pl_config *config, size_t capacity, bool backward);
+
+/* x [n][C] at positions 0..n-1 to y [n][C]; y may be x. */
+void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n, float *y);
+/* After the forward call of the same chunk: dy [n][C] to dx [n][C], which may be dy, and fills
+ * tape->gradient. */
+void pl_block_backward(const pl_block *b, pl_tape *tape, const float *dy, float *dx);
+
+/* The input of linear layer i of the chunk on the tape: [n][in]. */
+const float *pl_tape_input(const pl_tape *tape, int linear);
+
+#endif
