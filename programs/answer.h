@@ -16,8 +16,9 @@ typedef struct answer {
     pleach_generation_stats stats;
 } answer;
 
-/* Feeds the prompt in pieces, so that Ctrl-C is heard between them, and generates. `context` is
- * what the session holds. A prompt that leaves no room for an answer is PLEACH_ERR_LIMIT. Failing output ends the answer; finish_output then returns EXIT_FAILED. */
+/* Generates until Ctrl-C at the latest. `context` is what the session holds; a prompt that leaves
+ * no room for an answer is PLEACH_ERR_LIMIT. Failing output ends the answer; finish_output then
+ * returns EXIT_FAILED. */
 pleach_status answer_prompt(pleach_session *s, size_t context, const int32_t *prompt, size_t n,
                             const pleach_generation *settings, answer *a, pleach_error *err);
 

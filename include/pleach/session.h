@@ -109,19 +109,23 @@ typedef struct pleach_generation {
 
 PLEACH_API void pleach_generation_defaults(pleach_generation *g);
 
-/* Called after every new token with the whole UTF-8 characters it completed, never part of one; size
- * is 0 when it completed none. Non-zero return stops. */
+/* Called after every new token with the whole UTF-8 characters it completed, never part of one;
+ * size is 0 when it completed none, and when it is asked between two pieces of a long prompt
+ * whether to go on. Non-zero return stops. */
 typedef int pleach_text_fn(void *user, const char *text, size_t size);
 
 typedef struct pleach_generation_stats {
-    size_t prompt_tokens, cached_tokens, new_tokens;
+    size_t prompt_tokens; /* of the prompt in the session: all, unless stopped in the prompt */
+    size_t cached_tokens; /* those of them that the session held already */
+    size_t new_tokens;
     double prompt_seconds, generation_seconds;
     pleach_finish finish;
 } pleach_generation_stats;
 
 /* Brings the session to exactly the tokens `prompt` (reusing the prefix it holds already), then
- * generates. All new tokens, without the end token, are appended to the session's timeline.
- * on_text may be NULL. stats may be NULL. */
+ * generates. All new tokens, without the end token, are appended to the session's timeline. Stopped
+ * or failing while the prompt is read, the session holds a prefix of it, which the next call
+ * reuses. on_text may be NULL: the prompt is then not interrupted. stats may be NULL. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_generate(
     pleach_session *s, const int32_t *prompt, size_t n_prompt, const pleach_generation *settings,
     pleach_text_fn *on_text, void *user, pleach_generation_stats *stats, pleach_error *err);

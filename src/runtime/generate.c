@@ -22,6 +22,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+enum { PIECE = 64 }; /* tokens of a prompt between two questions whether to go on */
+
 typedef struct generation {
     pleach_session *session;
     const pleach_generation *set;
@@ -33,21 +35,6 @@ typedef struct generation {
     bool stopped; /* the callback said so */
 } generation;
 
-/* Feeds what the session does not hold already. The last id is always computed, for its logits. */
-static pleach_status feed_prompt(generation *g, const int32_t *prompt, size_t n, size_t *cached,
-                                 pleach_error *err)
-{
-    pleach_session *s = g->session;
-    size_t held = pleach_session_position(s), same = 0;
-    PL_FAIL_IF(n == 0, err, PLEACH_ERR_ARGUMENT, "the prompt is empty");
-    PL_FAIL_IF(n > s->context, err, PLEACH_ERR_LIMIT,
-               "the prompt has %zu tokens and the context holds %zu", n, s->context);
-    while (same < held && same < n - 1 && s->ids[same] == prompt[same]) same++;
-    PL_TRY(pleach_session_truncate(s, same, err));
-    *cached = same;
-    return pleach_session_feed(s, prompt + same, n - same, g->logits, err);
-}
-
 /* Shows what is whole, and asks whether to go on even when that is nothing. */
 static void show(generation *g)
 {
@@ -55,6 +42,29 @@ static void show(generation *g)
     if (!g->on_text || g->stopped) return;
     g->stopped = g->on_text(g->user, t->ready ? t->text : "", t->ready) != 0;
     pl_utf8_shift(t);
+}
+
+/* Feeds what the session does not hold already. The last id is always computed, for its logits. */
+static pleach_status feed_prompt(generation *g, const int32_t *prompt, size_t n, size_t *cached,
+                                 pleach_error *err)
+{
+    pleach_session *s = g->session;
+    size_t held = pleach_session_position(s), same = 0;
+    PL_FAIL_IF(n == 0, err, PLEACH_ERR_ARGUMENT, "expected a prompt of at least one token");
+    PL_FAIL_IF(n > s->context, err, PLEACH_ERR_LIMIT,
+               "the prompt has %zu tokens and the context holds %zu", n, s->context);
+    while (same < held && same < n - 1 && s->ids[same] == prompt[same]) same++;
+    PL_TRY(pleach_session_truncate(s, same, err));
+    *cached = same;
+    size_t most = g->on_text ? PIECE : n;
+    for (size_t done = same; done < n && !g->stopped;) {
+        size_t piece = PL_MIN(n - done, most);
+        bool last = done + piece == n;
+        PL_TRY(pleach_session_feed(s, prompt + done, piece, last ? g->logits : NULL, err));
+        done += piece;
+        if (!last) show(g);
+    }
+    return PLEACH_OK;
 }
 
 static pleach_status show_token(generation *g, int32_t id, pleach_error *err)
@@ -84,7 +94,7 @@ static pleach_status generate_tokens(generation *g, pleach_generation_stats *sta
     size_t room = s->context - pleach_session_position(s);
     size_t most = g->set->max_tokens ? PL_MIN(g->set->max_tokens, room) : room;
     stats->finish = PLEACH_FINISH_LENGTH;
-    while (stats->new_tokens < most) {
+    while (stats->new_tokens < most && !g->stopped) {
         const int32_t *history;
         size_t n = pleach_session_ids(s, &history);
         int32_t id;
@@ -97,7 +107,6 @@ static pleach_status generate_tokens(generation *g, pleach_generation_stats *sta
         PL_TRY(show_token(g, id, err));
         bool last = ++stats->new_tokens == most || g->stopped;
         PL_TRY(pleach_session_feed(s, &id, 1, last ? NULL : g->logits, err));
-        if (g->stopped) break;
     }
     PL_TRY(show_rest(g, err));
     if (g->stopped) stats->finish = PLEACH_FINISH_CANCELLED;
@@ -112,8 +121,8 @@ static pleach_status run(generation *g, const int32_t *prompt, size_t n_prompt,
     g->logits = pl_alloc(vocab, sizeof *g->logits);
     if (!g->logits) return pl_fail_memory(err, "logits", vocab * sizeof *g->logits);
     double start = now();
-    stats->prompt_tokens = n_prompt;
     PL_TRY(feed_prompt(g, prompt, n_prompt, &stats->cached_tokens, err));
+    stats->prompt_tokens = pleach_session_position(g->session);
     double middle = now();
     stats->prompt_seconds = middle - start;
     pleach_status status = generate_tokens(g, stats, err);

@@ -167,6 +167,52 @@ static void a_held_prefix_is_reused_and_changes_nothing(void **state)
     pleach_model_close(m);
 }
 
+/* Asked between pieces of 64 tokens; stopped there, the session holds those pieces. */
+static void a_long_prompt_can_be_stopped(void **state)
+{
+    (void)state;
+    enum { LONG = 300 };
+    pleach_model *m = open_model(CHECKPOINTS "llama-tied", NULL, PLEACH_ARITH_INT16, 2);
+    pleach_session *fresh = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *used = open_session(m, PLEACH_KV_F32, 512);
+    pleach_generation_stats stats;
+    int32_t ids[LONG];
+    const int32_t *a, *b;
+    for (int i = 0; i < LONG; i++) ids[i] = (i * 7 + i * i % 13) % 384;
+    for (size_t stop = 1; stop <= 5; stop++) {
+        collected c = {.stop_after = stop};
+        pleach_generation g = settings(20);
+        size_t want = stop < 5 ? 64 * stop : LONG + 1; /* the fifth call is for the first token */
+        must(pleach_session_truncate(used, 0, &err));
+        must(pleach_generate(used, ids, LONG, &g, collect, &c, &stats, &err));
+        assert_int_equal(stats.finish, PLEACH_FINISH_CANCELLED);
+        assert_int_equal(c.calls, stop);
+        assert_int_equal(pleach_session_ids(used, &b), want);
+        assert_memory_equal(b, ids, PL_MIN(want, (size_t)LONG) * sizeof *b);
+        assert_int_equal(stats.prompt_tokens, PL_MIN(want, (size_t)LONG));
+        assert_int_equal(stats.new_tokens, stop < 5 ? 0 : 1);
+    }
+    /* The rest is fed later, with the same result as at once. */
+    assert_int_equal(greedy(fresh, ids, LONG, 20, &a, &stats), LONG + 20);
+    must(pleach_session_truncate(used, 128, &err));
+    assert_int_equal(greedy(used, ids, LONG, 20, &b, &stats), LONG + 20);
+    assert_int_equal(stats.cached_tokens, 128);
+    assert_memory_equal(a, b, (LONG + 20) * sizeof *a);
+    /* An id outside the vocabulary in a later piece. */
+    collected c = {0};
+    pleach_generation g = settings(1);
+    pleach_error refused;
+    ids[200] = -1;
+    must(pleach_session_truncate(used, 3, &err));
+    assert_int_equal(pleach_generate(used, ids, LONG, &g, collect, &c, &stats, &refused),
+                     PLEACH_ERR_ARGUMENT);
+    assert_int_equal(pleach_session_ids(used, &b), 3 + 3 * 64);
+    assert_memory_equal(b, ids, (3 + 3 * 64) * sizeof *b);
+    pleach_session_close(fresh);
+    pleach_session_close(used);
+    pleach_model_close(m);
+}
+
 /* Fault A16: the first greedy tokens of a run are made end tokens one by one. */
 static void every_end_token_ends(void **state)
 {
@@ -409,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_streams_in_whole_characters),
         cmocka_unit_test(a_held_prefix_is_reused_and_changes_nothing),
+        cmocka_unit_test(a_long_prompt_can_be_stopped),
         cmocka_unit_test(every_end_token_ends),
         cmocka_unit_test(limits_and_callbacks_stop),
         cmocka_unit_test(perplexity_is_that_of_the_logits),
