@@ -13,6 +13,8 @@
 /* file names the source in errors. generation is generation_config.json, or NULL. */
 pleach_status pl_config_from_json(const char *file, const json_t *root, const json_t *generation,
                                   pl_config *c, pleach_error *err);
+/* What holds for the rotary embedding where nothing is said of it. */
+pl_rope_config pl_rope_config_defaults(uint32_t head_dim);
 /* The rotary embedding alone; c's head_dim and context_length are set already. */
 pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
                                        pleach_error *err);

@@ -86,18 +86,23 @@ static pleach_status check_flat(pl_json_source at, const json_t *scaling, pleach
     return PLEACH_OK;
 }
 
+pl_rope_config pl_rope_config_defaults(uint32_t head_dim)
+{
+    return (pl_rope_config){.theta = 10000,
+                            .factor = 1,
+                            .beta_fast = 32,
+                            .beta_slow = 1,
+                            .attention_factor = 1,
+                            .truncate = true,
+                            .dims = head_dim};
+}
+
 pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
                                        pleach_error *err)
 {
     pl_json_source top = {file, ""}, at = {file, "rope_parameters."};
     pl_rope_config *r = &c->rope;
-    *r = (pl_rope_config){.theta = 10000,
-                          .factor = 1,
-                          .beta_fast = 32,
-                          .beta_slow = 1,
-                          .attention_factor = 1,
-                          .truncate = true,
-                          .dims = c->head_dim};
+    *r = pl_rope_config_defaults(c->head_dim);
     const json_t *scaling = pl_json_get(root, "rope_parameters");
     if (!scaling) {
         at.prefix = "rope_scaling.";

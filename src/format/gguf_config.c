@@ -254,13 +254,7 @@ static pleach_status read_rope_factors(const source *s, pl_config *c)
 
 static pleach_status read_rope(const source *s, pl_config *c)
 {
-    c->rope = (pl_rope_config){.theta = 10000,
-                               .factor = 1,
-                               .beta_fast = 32,
-                               .beta_slow = 1,
-                               .attention_factor = 1,
-                               .truncate = true,
-                               .dims = c->head_dim};
+    c->rope = pl_rope_config_defaults(c->head_dim);
     uint32_t dims = c->head_dim;
     PL_TRY(read_u32(s, "rope.dimension_count", 0, 1u << 20, &dims));
     PL_FAIL_IF(dims != c->head_dim, s->err, PLEACH_ERR_UNSUPPORTED,
