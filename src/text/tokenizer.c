@@ -315,5 +315,4 @@ int32_t pl_tokenizer_find(const pl_tokenizer *t, const char *literal)
 
 int32_t pl_tokenizer_bos(const pl_tokenizer *t) { return t->bos; }
 int32_t pl_tokenizer_eos(const pl_tokenizer *t) { return t->eos; }
-bool pl_tokenizer_strips_prefix_space(const pl_tokenizer *t) { return t->decoder.strip_space; }
 const char *pl_tokenizer_chat_template(const pl_tokenizer *t) { return t->chat_template; }

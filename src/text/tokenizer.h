@@ -56,7 +56,6 @@ bool pl_tokenizer_is_special(const pl_tokenizer *t, int32_t id);
 int32_t pl_tokenizer_find(const pl_tokenizer *t, const char *literal);
 int32_t pl_tokenizer_bos(const pl_tokenizer *t); /* -1: none */
 int32_t pl_tokenizer_eos(const pl_tokenizer *t);
-bool pl_tokenizer_strips_prefix_space(const pl_tokenizer *t); /* first piece of a text loses one */
 /* The chat template's text, or NULL. */
 const char *pl_tokenizer_chat_template(const pl_tokenizer *t);
 

@@ -253,6 +253,15 @@ static void assert_pieces(const pl_tokenizer *t, const char *s, unsigned flags,
     pl_free(ids.ids);
 }
 
+static void assert_decodes(const pl_tokenizer *t, int32_t id, const char *want)
+{
+    char *text;
+    size_t size;
+    assert_int_equal(pl_tokenizer_decode(t, &id, 1, true, &text, &size, NULL), PLEACH_OK);
+    assert_string_equal(text, want);
+    pl_free(text);
+}
+
 #define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static void sentencepiece(void **state)
@@ -276,8 +285,8 @@ static void sentencepiece(void **state)
     assert_pieces(without, "<user>a", 0, PIECES("<user>", "a"));
     assert_pieces(without, "<s>", 0, PIECES("<s", ">"));
     assert_pieces(without, "<s>", PL_ENCODE_SPECIAL, PIECES("<s>"));
-    assert_true(pl_tokenizer_strips_prefix_space(t));
-    assert_false(pl_tokenizer_strips_prefix_space(without));
+    assert_decodes(t, 14, "abc"); /* the prefix space goes again */
+    assert_decodes(without, 14, " abc");
     assert_memory_equal(pl_tokenizer_piece(t, 14, &size), " abc", 4);
     assert_int_equal(size, 4);
     pl_tokenizer_close(t);
