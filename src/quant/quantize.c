@@ -323,11 +323,11 @@ static json_t *make_binding(const pl_plan *plan)
     const pleach_quantize_settings *s = &plan->settings;
     json_t *keep = json_array(), *source = pl_source_fingerprint(plan->source, s->threads);
     for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
-    return json_pack("{s:s, s:s, s:o, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:o}}", "work",
+    return json_pack("{s:s, s:s, s:o, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o}}", "work",
                      "quantize", "version", PLEACH_VERSION, "source", source, "settings", "bits",
                      (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits, "embed bits",
                      (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate", (int)s->rotate,
-                     "seed", (json_int_t)s->seed, "cpu", s->cpu, "keep", keep);
+                     "seed", (json_int_t)s->seed, "keep", keep);
 }
 
 static pleach_status open_job(run *r, pleach_error *err)

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/cpu.h"
+
 typedef struct stopper {
     size_t calls, stop_at;
 } stopper;
@@ -120,6 +122,28 @@ static void test_other_settings(void **state)
     assert_int_equal(summary.resumed, 0);
     pleach_quantize_summary_free(&summary);
     assert_false(pl_exists(at("over.partial")));
+}
+
+/* Codes are the same at every level: one goes on where another stopped. */
+static void test_other_level(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"c", "avx2", "avx512"};
+    for (size_t i = 0; i < PL_COUNT(levels); i++) {
+        unsigned cpu;
+        pleach_quantize_settings s = bits(2);
+        pleach_quantize_summary summary;
+        s.cpu = levels[i];
+        if (pl_cpu_level(levels[i], &cpu) != 0) continue;
+        leave_partial(TIED, "level", s, 7);
+        s.cpu = levels[(i + 1) % PL_COUNT(levels)];
+        if (pl_cpu_level(s.cpu, &cpu) != 0) s.cpu = "c";
+        assert_ok(pleach_quantize(TIED, at("level"), &s, &summary, err));
+        assert_int_equal(summary.resumed, 7);
+        assert_same_folder(at("level"), whole());
+        pleach_quantize_summary_free(&summary);
+        remove_tree(at("level"));
+    }
 }
 
 /* Flips one bit of a file, `back` bytes before its end. */
@@ -318,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_stopped_at_every_tensor),
         cmocka_unit_test(test_other_settings),
+        cmocka_unit_test(test_other_level),
         cmocka_unit_test(test_other_source),
         cmocka_unit_test(test_damaged_part),
         cmocka_unit_test(test_published),
