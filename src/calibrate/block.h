@@ -5,52 +5,55 @@
  * the gradient needs.
  *
  *   h = x + o(attention(rope(qk_norm(q(n1))), ..))   n1 = RMSNorm(x)
- *   y = h + down(silu(gate(n2)) up(n2))              n2 = RMSNorm(h) */
+ *   y = h + down(silu(gate(n2)) up(n2))              n2 = RMSNorm(h)
+ *
+ * Everything here has the same bits for every thread count. */
 #ifndef PL_CALIBRATE_BLOCK_H
 #define PL_CALIBRATE_BLOCK_H
 
 #include "kernels/kernels.h"
 #include "model/model.h"
 
-enum { PL_BLOCK_LINEARS = 7 }; /* in the config's order: q k v o gate up down */
+enum { PL_BLOCK_LINEARS = 7 }; /* in the config's order */
+enum { PL_BLOCK_Q, PL_BLOCK_K, PL_BLOCK_V, PL_BLOCK_O, PL_BLOCK_GATE, PL_BLOCK_UP, PL_BLOCK_DOWN };
 
 /* A block's matrices in f32, rotations undone. */
 typedef struct pl_block {
-    const pl_transformer *t;
+    const pl_transformer *t; /* borrowed, as is c */
+    const pl_compute *c;
     const pl_layer *layer;
-    float *weight[PL_BLOCK_LINEARS]; /* [out][in] */
-    uint64_t out[PL_BLOCK_LINEARS], in[PL_BLOCK_LINEARS];
-    int threads;
+    float *weight[PL_BLOCK_LINEARS];     /* [out][in] */
+    const float *bias[PL_BLOCK_LINEARS]; /* [out] or NULL */
+    size_t out[PL_BLOCK_LINEARS], in[PL_BLOCK_LINEARS];
 } pl_block;
 
-pleach_status pl_block_open(pl_block *b, const pl_transformer *t, uint32_t layer, int threads,
-                            pleach_error *err);
+pleach_status pl_block_open(pl_block *b, const pl_transformer *t, const pl_compute *c,
+                            uint32_t layer, pleach_error *err);
 void pl_block_close(pl_block *b); /* accepts a zeroed one */
 
 /* What one chunk of n <= capacity tokens leaves behind. Arrays [n][..]. */
 typedef struct pl_tape {
     size_t capacity, n;
-    float *x, *normed1, *h, *normed2;   /* [C] block input, norms, middle of the block */
-    float *q, *k, *v;                   /* after norms and rope; v as it is */
-    float *q_raw, *k_raw;               /* before the norms; NULL without qk_norm */
-    float *mixed;                       /* [heads * D], input of o */
-    float *gate, *up, *act;             /* [I]; act is the input of down */
-    float *probabilities;               /* [heads][n][n] */
-    /* Gradients by each linear layer's output, [n][out], after pl_block_backward. */
-    float *gradient[PL_BLOCK_LINEARS];
-    float *cos, *sin;
-    float *scratch;
+    float *x, *normed1, *h, *normed2;      /* [C] block input, norms, middle of the block */
+    float *q, *k, *v;                      /* after norms and rope; v as it is */
+    float *q_raw, *k_raw;                  /* before the norms; NULL without qk_norm */
+    float *mixed;                          /* [heads * D], input of o */
+    float *gate, *up, *act;                /* [I]; act is the input of down */
+    float *probabilities;                  /* [heads][n][n]; pl_block_backward destroys them */
+    float *gradient[PL_BLOCK_LINEARS];     /* by each linear layer's output, [n][out] */
+    float *cos, *sin, *minus_sin, *scratch; /* of the calls */
 } pl_tape;
 
+/* Without `backward` the tape serves pl_block_forward alone. */
 pleach_status pl_tape_open(pl_tape *tape, const pl_transformer *t, size_t capacity, bool backward,
                            pleach_error *err);
-void pl_tape_close(pl_tape *tape);
+void pl_tape_close(pl_tape *tape); /* accepts a zeroed one */
 uint64_t pl_tape_memory(const pl_config *config, size_t capacity, bool backward);
 
-/* x [n][C] at positions 0..n-1 to y [n][C]; y may be x. */
+/* x [n][C] at positions 0..n-1 to y [n][C]. y may be x, or NULL when the tape alone is wanted. */
 void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n, float *y);
-/* After the forward call of the same chunk: dy [n][C] to dx [n][C], which may be dy, and fills
- * tape->gradient. */
+/* After the forward call of the same chunk, once: dy [n][C] to dx [n][C], and fills
+ * tape->gradient. dx may be dy, or NULL when the gradients alone are wanted. */
 void pl_block_backward(const pl_block *b, pl_tape *tape, const float *dy, float *dx);
 
 /* The input of linear layer i of the chunk on the tape: [n][in]. */

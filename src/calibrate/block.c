@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A block's weights, and its forward pass. What the tape holds afterwards is block_backward.c's.
+ *
+ * Letters: C hidden size, D head size, I feed-forward width, Q and K widths of q and of k. */
+#include "block.h"
+
+#include <string.h>
+
+#include "base/matrix.h"
+#include "base/memory.h"
+#include "chunk_attention.h"
+
+enum { ROWS_AT_ONCE = 64 };
+
+/* Trellis matrices a matrix at a time, others by rows. */
+static pleach_status read_weight(const pl_block *b, int i, const pl_weight *w, pleach_error *err)
+{
+    if (w->coding == PL_CODING_TRELLIS) return pl_weight_dense_f32(w, b->weight[i], err);
+#pragma omp parallel for num_threads(b->c->threads) schedule(dynamic)
+    for (uint64_t row = 0; row < w->out; row += ROWS_AT_ONCE)
+        pl_weight_rows_f32(w, row, PL_MIN(w->out - row, (uint64_t)ROWS_AT_ONCE),
+                           b->weight[i] + row * w->in);
+    return PLEACH_OK;
+}
+
+pleach_status pl_block_open(pl_block *b, const pl_transformer *t, const pl_compute *c,
+                            uint32_t layer, pleach_error *err)
+{
+    const pl_layer *l = &t->layers[layer];
+    const pl_linear *linears[PL_BLOCK_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
+                                                  &l->gate, &l->up, &l->down};
+    *b = (pl_block){.t = t, .c = c, .layer = l};
+    for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
+        const pl_weight *w = &linears[i]->w;
+        b->out[i] = w->out;
+        b->in[i] = w->in;
+        b->bias[i] = linears[i]->bias;
+        b->weight[i] = pl_alloc(w->out * w->in, sizeof(float));
+        pleach_status status = b->weight[i] ? read_weight(b, i, w, err)
+                                            : pl_fail_memory(err, "a block's weights in f32",
+                                                             w->out * w->in * sizeof(float));
+        if (status == PLEACH_OK) continue;
+        pl_block_close(b);
+        return status;
+    }
+    return PLEACH_OK;
+}
+
+void pl_block_close(pl_block *b)
+{
+    for (int i = 0; i < PL_BLOCK_LINEARS; i++) pl_free(b->weight[i]);
+    *b = (pl_block){0};
+}
+
+/* y = W x + bias, or y += that. */
+static void apply(const pl_block *b, int i, const float *x, size_t n, bool add, float *y)
+{
+    size_t out = b->out[i];
+    pl_matmul(b->c->threads, false, true, n, out, b->in[i], 1, x, b->in[i], b->weight[i], b->in[i],
+              add, y, out);
+    for (size_t m = 0; b->bias[i] && m < n; m++) b->c->kernels.axpy_f32(y + m * out, 1, b->bias[i], out);
+}
+
+static void norm(const pl_block *b, const float *gain, const float *x, size_t n, float *y)
+{
+    size_t C = b->t->config->hidden_size;
+#pragma omp parallel for num_threads(b->c->threads)
+    for (size_t m = 0; m < n; m++)
+        b->c->kernels.rms_norm(y + m * C, x + m * C, gain, C, b->t->config->rms_norm_eps);
+}
+
+/* Norms (Qwen3) and rotary positions of each head, in place; what the norms met is kept in raw. */
+static void turn_heads(const pl_block *b, const pl_tape *tape, float *x, float *raw,
+                       uint32_t heads, const float *gain)
+{
+    const pl_config *g = b->t->config;
+    const pl_kernels *k = &b->c->kernels;
+    size_t half = g->rope.dims / 2, width = (size_t)heads * g->head_dim;
+#pragma omp parallel for num_threads(b->c->threads)
+    for (size_t m = 0; m < tape->n; m++) {
+        float *row = x + m * width;
+        if (gain) memcpy(raw + m * width, row, width * sizeof *row);
+        for (uint32_t h = 0; h < heads; h++, row += g->head_dim) {
+            if (gain) k->rms_norm(row, row, gain, g->head_dim, g->rms_norm_eps);
+            k->rope(row, tape->cos + m * half, tape->sin + m * half, half);
+        }
+    }
+}
+
+static void attend(const pl_block *b, const pl_tape *tape)
+{
+    const pl_config *g = b->t->config;
+    const pl_chunk_attention a = {.c = b->c, .n_heads = g->n_heads, .n_kv_heads = g->n_kv_heads,
+                                  .head_dim = g->head_dim, .window = b->layer->window,
+                                  .n = tape->n, .q = tape->q, .k = tape->k, .v = tape->v,
+                                  .mixed = tape->mixed, .probabilities = tape->probabilities};
+    pl_chunk_attention_forward(&a);
+}
+
+static void activate(const pl_block *b, const pl_tape *tape)
+{
+    size_t I = b->t->config->intermediate_size;
+#pragma omp parallel for num_threads(b->c->threads)
+    for (size_t m = 0; m < tape->n; m++)
+        b->c->kernels.silu_mul(tape->act + m * I, tape->gate + m * I, tape->up + m * I, I);
+}
+
+void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n, float *y)
+{
+    const pl_config *g = b->t->config;
+    const pl_layer *l = b->layer;
+    size_t bytes = n * g->hidden_size * sizeof *x;
+    tape->n = n;
+    memcpy(tape->x, x, bytes);
+    norm(b, l->input_norm, x, n, tape->normed1);
+    apply(b, PL_BLOCK_Q, tape->normed1, n, false, tape->q);
+    apply(b, PL_BLOCK_K, tape->normed1, n, false, tape->k);
+    apply(b, PL_BLOCK_V, tape->normed1, n, false, tape->v);
+    turn_heads(b, tape, tape->q, tape->q_raw, g->n_heads, l->q_norm);
+    turn_heads(b, tape, tape->k, tape->k_raw, g->n_kv_heads, l->k_norm);
+    attend(b, tape);
+    memcpy(tape->h, x, bytes);
+    apply(b, PL_BLOCK_O, tape->mixed, n, true, tape->h);
+    norm(b, l->post_norm, tape->h, n, tape->normed2);
+    apply(b, PL_BLOCK_GATE, tape->normed2, n, false, tape->gate);
+    apply(b, PL_BLOCK_UP, tape->normed2, n, false, tape->up);
+    activate(b, tape);
+    if (!y) return;
+    memcpy(y, tape->h, bytes);
+    apply(b, PL_BLOCK_DOWN, tape->act, n, true, y);
+}

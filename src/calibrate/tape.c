@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of a tape: what a chunk leaves behind on its way through a block. */
+#include "base/memory.h"
+#include "block.h"
+#include "model/rope.h"
+
+enum { ARRAYS = 25 };
+
+/* Where each array hangs and how many numbers it holds. */
+typedef struct tape_array {
+    float **at;
+    uint64_t size;
+} tape_array;
+
+static size_t list_arrays(pl_tape *tape, const pl_config *g, uint64_t n, bool backward,
+                          tape_array arrays[ARRAYS])
+{
+    const uint64_t C = g->hidden_size, I = g->intermediate_size, half = g->rope.dims / 2;
+    const uint64_t Q = (uint64_t)g->n_heads * g->head_dim, K = (uint64_t)g->n_kv_heads * g->head_dim;
+    const uint64_t raw = g->qk_norm, back = backward;
+    float **d = tape->gradient;
+    const tape_array all[ARRAYS] = {
+        {&tape->x, n * C},
+        {&tape->normed1, n * C},
+        {&tape->h, n * C},
+        {&tape->normed2, n * C},
+        {&tape->q, n * Q},
+        {&tape->k, n * K},
+        {&tape->v, n * K},
+        {&tape->q_raw, raw * n * Q},
+        {&tape->k_raw, raw * n * K},
+        {&tape->mixed, n * Q},
+        {&tape->gate, n * I},
+        {&tape->up, n * I},
+        {&tape->act, n * I},
+        {&tape->probabilities, g->n_heads * n * n},
+        {&tape->cos, n * half},
+        {&tape->sin, n * half},
+        {&tape->minus_sin, back * n * half},
+        {&tape->scratch, back * n * PL_MAX(C, Q)},
+        {&d[PL_BLOCK_Q], back * n * Q},
+        {&d[PL_BLOCK_K], back * n * K},
+        {&d[PL_BLOCK_V], back * n * K},
+        {&d[PL_BLOCK_O], back * n * C},
+        {&d[PL_BLOCK_GATE], back * n * I},
+        {&d[PL_BLOCK_UP], back * n * I},
+        {&d[PL_BLOCK_DOWN], back * n * C},
+    };
+    size_t used = 0;
+    for (size_t i = 0; i < ARRAYS; i++)
+        if (all[i].size) arrays[used++] = all[i];
+    return used;
+}
+
+uint64_t pl_tape_memory(const pl_config *config, size_t capacity, bool backward)
+{
+    pl_tape tape;
+    tape_array arrays[ARRAYS];
+    size_t n = list_arrays(&tape, config, capacity, backward, arrays);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum += arrays[i].size;
+    return sum * sizeof(float);
+}
+
+static void fill_rope(pl_tape *tape, const pl_transformer *t)
+{
+    size_t half = t->config->rope.dims / 2;
+    for (size_t m = 0; m < tape->capacity; m++)
+        pl_rope_table(t->rope_frequencies, half, m, t->rope_scale, tape->cos + m * half,
+                      tape->sin + m * half);
+    for (size_t i = 0; tape->minus_sin && i < tape->capacity * half; i++)
+        tape->minus_sin[i] = -tape->sin[i];
+}
+
+pleach_status pl_tape_open(pl_tape *tape, const pl_transformer *t, size_t capacity, bool backward,
+                           pleach_error *err)
+{
+    tape_array arrays[ARRAYS];
+    *tape = (pl_tape){.capacity = capacity};
+    size_t n = list_arrays(tape, t->config, capacity, backward, arrays);
+    for (size_t i = 0; i < n; i++) {
+        *arrays[i].at = pl_alloc(arrays[i].size, sizeof(float));
+        if (*arrays[i].at) continue;
+        pl_tape_close(tape);
+        return pl_fail_memory(err, "a chunk's activations",
+                              pl_tape_memory(t->config, capacity, backward));
+    }
+    fill_rope(tape, t);
+    return PLEACH_OK;
+}
+
+void pl_tape_close(pl_tape *tape)
+{
+    float *arrays[] = {tape->x,    tape->normed1, tape->h,     tape->normed2, tape->q,
+                       tape->k,    tape->v,       tape->q_raw, tape->k_raw,   tape->mixed,
+                       tape->gate, tape->up,      tape->act,   tape->cos,     tape->sin,
+                       tape->probabilities,       tape->minus_sin, tape->scratch};
+    for (size_t i = 0; i < PL_COUNT(arrays); i++) pl_free(arrays[i]);
+    for (size_t i = 0; i < PL_BLOCK_LINEARS; i++) pl_free(tape->gradient[i]);
+    *tape = (pl_tape){0};
+}
+
+const float *pl_tape_input(const pl_tape *tape, int linear)
+{
+    switch (linear) {
+    case PL_BLOCK_O: return tape->mixed;
+    case PL_BLOCK_GATE:
+    case PL_BLOCK_UP: return tape->normed2;
+    case PL_BLOCK_DOWN: return tape->act;
+    default: return tape->normed1;
+    }
+}
