@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search's two passes over a pair of blocks, and its value tables. The loops over states are
- * kernels (viterbi_*.c); there are no back-pointers, the trace recomputes the few candidates of the
- * group it stands in. */
+ * The search over a pair of blocks, and its value tables. The loops over states are kernels
+ * (viterbi_*.c); there are no back-pointers, the trace recomputes the few candidates of the group
+ * it stands in. */
 #include "viterbi.h"
 
 #include <math.h>
@@ -54,8 +54,8 @@ void pl_viterbi_close(pl_viterbi *v)
     *v = (pl_viterbi){0};
 }
 
-/* Scratch: the minima of T+1 slots, then the numbers of one block and a half, both blocks
- * interleaved. */
+/* Scratch: the minima of T+1 slots, the numbers of a block and its reach, both blocks interleaved,
+ * then states that nobody wants. */
 static size_t minima_size(const pl_viterbi *v, uint32_t T)
 {
     return (size_t)(T + 1) * 2 << (v->L - v->k);
@@ -63,7 +63,7 @@ static size_t minima_size(const pl_viterbi *v, uint32_t T)
 
 size_t pl_viterbi_scratch(const pl_viterbi *v, uint32_t T)
 {
-    return (minima_size(v, T) + (size_t)T * 3) * sizeof(uint16_t);
+    return (minima_size(v, T) + (size_t)T * 5) * sizeof(uint16_t);
 }
 
 static uint32_t cheapest_group(const uint16_t *minima, uint32_t groups)
@@ -74,35 +74,68 @@ static uint32_t cheapest_group(const uint16_t *minima, uint32_t groups)
     return best;
 }
 
-/* Numbers on either side of the seam that the free run looks at. At L = 12 so many settle the states
- * there: over 1024 Gaussian blocks of 256 the error exceeds the exact search's by 0.05, 0.06 and
- * 0.08 % at k = 2, 3 and 4, against 0.02, 0.05 and 0.07 % when it looks at the whole block. */
-static uint32_t seam_reach(uint32_t k, uint32_t L, uint32_t half)
+/* Traces both blocks back from group[b] at T, over the paths in states. Where both have met those
+ * paths the rest is in states already. On return group[b] is the group that the path starts in. */
+static void trace_again(const pl_viterbi *v, uint16_t *const states[2], uint32_t group[2],
+                        const uint16_t *minima, const int16_t *numbers, uint32_t T)
 {
-    return L == 12 ? PL_MIN(half, k == 2 ? 88 : 80) : half;
+    enum { PIECE = 32 }; /* divides T */
+    const uint32_t groups = 1u << (v->L - v->k), start[2] = {group[0], group[1]};
+    for (uint32_t t = T - PIECE;; t -= PIECE) {
+        v->trace((uint16_t *const[]){states[0] + t, states[1] + t}, group,
+                 minima + (size_t)2 * groups * t, v->by_group, numbers + 2 * t, PIECE, 0);
+        if (t == 0) return;
+        if (group[0] == (states[0][t - 1] & (groups - 1)) &&
+            group[1] == (states[1][t - 1] & (groups - 1)))
+            break;
+    }
+    memcpy(group, start, sizeof start);
+}
+
+/* A second run, pinned to the seam's group at both ends, for the blocks whose path starts in
+ * another. A block's states must not depend on its partner: one that is closed keeps its own. */
+static void run_pinned(const pl_viterbi *v, uint16_t *const states[2], const uint32_t seam[2],
+                       const uint32_t start[2], uint16_t *minima, const int16_t *numbers,
+                       uint32_t T, uint16_t *unwanted)
+{
+    const uint32_t groups = 1u << (v->L - v->k);
+    uint32_t group[2] = {seam[0], seam[1]};
+    for (uint32_t i = 0; i < 2 * groups; i++) minima[i] = INT16_MAX;
+    minima[seam[0]] = minima[groups + seam[1]] = 0;
+    v->forward(minima, v->ordered, numbers, T, 0);
+    v->trace((uint16_t *const[]){start[0] == seam[0] ? unwanted : states[0],
+                                 start[1] == seam[1] ? unwanted : states[1]},
+             group, minima, v->by_group, numbers, T, 0);
+}
+
+/* Numbers before the seam that the run starts with. So many settle the costs of the groups there:
+ * docs/performance.md has the error by reach. */
+static uint32_t seam_reach(uint32_t L)
+{
+    return L == 12 ? 80 : 192;
 }
 
 void pl_viterbi_pair(const pl_viterbi *v, uint16_t *const states[2], const int16_t *const x[2],
                      uint32_t T, void *scratch)
 {
-    const uint32_t groups = 1u << (v->L - v->k), half = T / 2;
+    const uint32_t groups = 1u << (v->L - v->k), reach = PL_MIN(T, seam_reach(v->L));
     uint16_t *minima = scratch;
-    int16_t *numbers = (int16_t *)(minima + minima_size(v, T)); /* [3T/2][2] */
-    for (uint32_t t = 0; t < T + half; t++)
-        for (uint32_t b = 0; b < 2; b++) numbers[2 * t + b] = x[b][t % T];
+    int16_t *before = (int16_t *)(minima + minima_size(v, T)); /* [reach + T][2] */
+    int16_t *numbers = before + 2 * reach;                     /* [T][2] */
+    uint16_t *unwanted = (uint16_t *)numbers + 2 * T;          /* [T] */
+    for (uint32_t t = 0; t < reach + T; t++)
+        for (uint32_t b = 0; b < 2; b++) before[2 * t + b] = x[b][(t + T - reach) % T];
 
-    /* Free, across the seam: the trace stops there. */
-    const uint32_t reach = seam_reach(v->k, v->L, half);
-    const int16_t *across = numbers + 2 * (T - reach);
+    /* From before the seam to the block's end; minima are kept from the seam on. */
     memset(minima, 0, 2 * groups * sizeof *minima);
-    v->forward(minima, v->ordered, across, 2 * reach, reach);
-    const uint16_t *end = minima + (size_t)2 * groups * reach;
-    uint32_t group[2] = {cheapest_group(end, groups), cheapest_group(end + groups, groups)};
-    v->trace(states, group, minima, v->by_group, across, 2 * reach, reach);
+    v->forward(minima, v->ordered, before, reach + T, reach);
 
-    /* Pinned to the seam's group at both ends. */
-    for (uint32_t i = 0; i < 2 * groups; i++) minima[i] = INT16_MAX;
-    minima[group[0]] = minima[groups + group[1]] = 0;
-    v->forward(minima, v->ordered, numbers, T, 0);
-    v->trace(states, group, minima, v->by_group, numbers, T, 0);
+    /* The best path says which group the seam has; the best path to there ends the block. */
+    const uint16_t *end = minima + (size_t)2 * groups * T;
+    uint32_t seam[2] = {cheapest_group(end, groups), cheapest_group(end + groups, groups)};
+    v->trace(states, seam, minima, v->by_group, numbers, T, 0);
+    uint32_t start[2] = {seam[0], seam[1]};
+    trace_again(v, states, start, minima, numbers, T);
+    if (start[0] != seam[0] || start[1] != seam[1])
+        run_pinned(v, states, seam, start, minima, numbers, T, unwanted);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The trellis search: for a block of numbers, the states of the tail-biting path of least squared
- * error (Viterbi, QTIP Algorithm 4: a free run over the block rotated by half its length finds the
- * group at the seam, a second run is pinned to it at both ends). */
+ * error. QTIP (arXiv 2406.11235, Algorithm 4) finds it in two Viterbi runs: a free one over the
+ * block rotated by half its length gives the group at the seam, a second is pinned to that group at
+ * both ends. Here one free run begins shortly before the seam and goes on to the block's end. The
+ * best path gives the seam's group; the best path that ends in it nearly always starts in it too,
+ * and then no path through that group at both ends is better. Only where it does not is the second
+ * run made. */
 #ifndef PL_CODEC_VITERBI_H
 #define PL_CODEC_VITERBI_H
 
@@ -12,8 +16,8 @@
 #include "kernels/kernels.h"
 
 /* Numbers enter the search as round(PL_VITERBI_UNIT * x), x in units of the row's scale, clamped.
- * The code ends at 3.3; a difference wraps in int16 beyond 4.7 units, and the largest that the clamp
- * allows then still looks like 2.6. */
+ * The code ends at 3.3; a difference wraps in int16 beyond 4.7 units, and the largest that the
+ * clamp allows then still looks like 2.6. */
 #define PL_VITERBI_UNIT  7000.0f
 #define PL_VITERBI_CLAMP 3.45f
 

@@ -131,24 +131,6 @@ static void test_quality(void **state)
     }
 }
 
-/* The int16 metric costs at most 0.1 % of error against f32. The oracle is slow, and over the few
- * blocks of L = 16 the ratio itself has a deviation of about 0.1 %. */
-static void test_metric(void **state)
-{
-    (void)state;
-    pleach_trellis_encode_settings fast = plain_settings(0), exact = plain_settings(1);
-    for (uint32_t k = 2; k <= 4; k++)
-        for (uint32_t L = 12; L <= 16; L += 4) {
-            coded c = coded_open((pleach_trellis){
-                .bits = k, .state_bits = L, .block = 256, .rows = L == 12 ? 16 : 3, .cols = 1024});
-            fill_normal(&c, 11);
-            double ratio = encode(&c, &fast) / encode(&c, &exact);
-            print_message("k %u L %2u: error over the exact search's %.5f\n", k, L, ratio);
-            assert_true(ratio < (L == 12 ? 1.001 : 1.003));
-            coded_close(&c);
-        }
-}
-
 /* Rows far from Gaussian gain from the scale's choice; none loses. */
 static void test_scale_choice(void **state)
 {
@@ -380,11 +362,11 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_codes),   cmocka_unit_test(test_quality),
-        cmocka_unit_test(test_metric),         cmocka_unit_test(test_scale_choice),
-        cmocka_unit_test(test_every_geometry), cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_nasty_rows),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_golden_codes), cmocka_unit_test(test_quality),
+        cmocka_unit_test(test_scale_choice), cmocka_unit_test(test_every_geometry),
+        cmocka_unit_test(test_interleaved),  cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_tiles),        cmocka_unit_test(test_nasty_rows),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
