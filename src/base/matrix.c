@@ -53,18 +53,31 @@ void pl_matmul(int threads, bool transpose_a, bool transpose_b, size_t m, size_t
     }
 }
 
-void pl_gram(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc)
+/* Upper half of c += op(a) op(a)^T. */
+static void gram(int threads, bool rows, size_t n, size_t k, const float *a, size_t lda, float *c,
+                 size_t ldc)
 {
-    size_t side = tiles(n, GRAM_TILE);
+    size_t side = tiles(n, GRAM_TILE), step = rows ? lda : 1;
     prepare();
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (side > 1)
     for (size_t i = 0; i < side * side; i++) {
         size_t row = i / side * GRAM_TILE, col = i % side * GRAM_TILE;
         if (col < row) continue;
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)PL_MIN(n - row, (size_t)GRAM_TILE),
-                    (int)PL_MIN(n - col, (size_t)GRAM_TILE), (int)k, 1, a + row, (int)lda, a + col,
-                    (int)lda, 1, c + row * ldc + col, (int)ldc);
+        cblas_sgemm(CblasRowMajor, rows ? CblasNoTrans : CblasTrans,
+                    rows ? CblasTrans : CblasNoTrans, (int)PL_MIN(n - row, (size_t)GRAM_TILE),
+                    (int)PL_MIN(n - col, (size_t)GRAM_TILE), (int)k, 1, a + row * step, (int)lda,
+                    a + col * step, (int)lda, 1, c + row * ldc + col, (int)ldc);
     }
+}
+
+void pl_gram(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc)
+{
+    gram(threads, false, n, k, a, lda, c, ldc);
+}
+
+void pl_gram_rows(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc)
+{
+    gram(threads, true, n, k, a, lda, c, ldc);
 }
 
 /* a J-turned: element (i, j) goes to (n-1-i, n-1-j). */
@@ -118,4 +131,22 @@ bool pl_cholesky_upper(int threads, double *a, size_t n)
     }
     turn(a, n);
     return true;
+}
+
+void pl_unit_blocks(int threads, double *u, size_t n, size_t block)
+{
+    size_t blocks = tiles(n, block);
+    prepare();
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (blocks > 1)
+    for (size_t i = 0; i < blocks; i++) {
+        size_t first = i * block, width = PL_MIN(n - first, block);
+        double *corner = u + first * n + first;
+        if (first > 0)
+            cblas_dtrsm(CblasRowMajor, CblasRight, CblasUpper, CblasNoTrans, CblasNonUnit,
+                        (int)first, (int)width, 1, corner, (int)n, u + first, (int)n);
+        for (size_t r = 0; r < width; r++) {
+            memset(corner + r * n, 0, width * sizeof *corner);
+            corner[r * n + r] = 1;
+        }
+    }
 }

@@ -18,8 +18,15 @@ void pl_matmul(int threads, bool transpose_a, bool transpose_b, size_t m, size_t
 /* Upper half of c [n][n] += a^T a, a [k][n]; some of the lower half is overwritten. */
 void pl_gram(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc);
 
+/* The same for rows: upper half of c [n][n] += a a^T, a [n][k]. */
+void pl_gram_rows(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc);
+
 /* a = U U^T in place, U upper triangular, for symmetric a [n][n], both halves given; the lower half
  * of the result is zero. Returns false, a destroyed, when a is not positive definite or not finite. */
 bool pl_cholesky_upper(int threads, double *a, size_t n);
+
+/* u[:,J] <- u[:,J] u[J,J]^-1 for each run J of `block` columns of the upper triangular u [n][n]: the
+ * blocks on its diagonal become those of the unit matrix. */
+void pl_unit_blocks(int threads, double *u, size_t n, size_t block);
 
 #endif

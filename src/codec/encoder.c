@@ -36,19 +36,13 @@ struct pl_encoder {
     worker *idle;
 };
 
-/* What the search of one block found: sums over its numbers of number * y and y * y. */
-typedef struct block_sums {
-    double wy;
-    int64_t yy;
-} block_sums;
-
 /* One row in the making. */
 typedef struct row_job {
     const float *src;
     uint64_t row;   /* in the matrix */
     double power;   /* sum of squares */
     double ratio;   /* RMS(row)/RMS(code) */
-    uint16_t scale; /* to search with, then the refitted one */
+    uint16_t scale; /* to search with */
 } row_job;
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -179,15 +173,16 @@ static void numbers_of_block(int16_t *x, const float *w, uint32_t T, uint16_t sc
     }
 }
 
-static block_sums sums_of_block(const float *w, const uint16_t *states, uint32_t T)
+/* Sums and values of the states found; values as in the decode contract, before the scale. */
+static void measure_block(pl_block_job *job, const uint16_t *states, uint32_t T)
 {
-    block_sums sums = {0, 0};
+    job->sums = (pl_block_sums){0, 0};
     for (uint32_t i = 0; i < T; i++) {
         int32_t y = pl_trellis_y(states[i]);
-        sums.wy += (double)w[i] * y;
-        sums.yy += y * y;
+        job->sums.wy += (double)job->src[i] * y;
+        job->sums.yy += y * y;
     }
-    return sums;
+    if (job->values) pl_trellis_decode_states(job->values, states, T, 1);
 }
 
 static void search_exactly(const pl_encoder *e, worker *w, uint16_t *states, const float *src,
@@ -198,49 +193,45 @@ static void search_exactly(const pl_encoder *e, worker *w, uint16_t *states, con
     pl_viterbi_exact(states, x, e->t.bits, e->t.state_bits, e->t.block, w->scratch);
 }
 
-/* Searches blocks 2*pair and 2*pair + 1 of the n jobs' blocks laid end to end. */
-static void search_pair(const pl_encoder *e, worker *w, const row_job *jobs, size_t n, size_t pair,
-                        uint32_t *codes, block_sums *sums)
+/* Searches the jobs 2*pair and 2*pair + 1 of n. */
+static void search_pair(const pl_encoder *e, worker *w, pl_block_job *jobs, size_t n, size_t pair,
+                        uint32_t *codes)
 {
     const uint32_t T = e->t.block;
-    const size_t blocks = (size_t)(e->t.cols / T), last = n * blocks - 1;
     int16_t x[2][PL_TRELLIS_MAX_BLOCK];
     uint16_t states[2][PL_TRELLIS_MAX_BLOCK];
-    const float *src[2];
     for (size_t b = 0; b < 2; b++) {
-        size_t id = PL_MIN(2 * pair + b, last);
-        const row_job *job = &jobs[id / blocks];
-        src[b] = job->src + id % blocks * T;
+        const pl_block_job *job = &jobs[PL_MIN(2 * pair + b, n - 1)];
         if (e->exact)
-            search_exactly(e, w, states[b], src[b], job->scale);
+            search_exactly(e, w, states[b], job->src, job->scale);
         else
-            numbers_of_block(x[b], src[b], T, job->scale);
+            numbers_of_block(x[b], job->src, T, job->scale);
     }
     if (!e->exact)
         pl_viterbi_pair(&e->viterbi, (uint16_t *const[]){states[0], states[1]},
                         (const int16_t *const[]){x[0], x[1]}, T, w->scratch);
-    for (size_t b = 0; b < 2 && 2 * pair + b <= last; b++) {
-        size_t id = 2 * pair + b;
-        uint32_t *words = codes + pl_trellis_block_at(&e->t, jobs[id / blocks].row, id % blocks);
+    for (size_t b = 0; b < 2 && 2 * pair + b < n; b++) {
+        pl_block_job *job = &jobs[2 * pair + b];
+        uint32_t *words = codes + pl_trellis_block_at(&e->t, job->row, job->block);
         /* The states that the words decode to: the search's own, unless saturated costs broke its
          * path, and then only the low k bits count. */
         pl_trellis_pack(&e->t, words, states[b]);
         pl_trellis_states(&e->t, states[b], words);
-        sums[id] = sums_of_block(src[b], states[b], T);
+        measure_block(job, states[b], T);
     }
 }
 
-static pleach_status search_rows(pl_encoder *e, const row_job *jobs, size_t n, uint32_t *codes,
-                                 block_sums *sums, pleach_error *err)
+pleach_status pl_encoder_blocks(pl_encoder *e, pl_block_job *jobs, size_t n, uint32_t *codes,
+                                pleach_error *err)
 {
-    size_t pairs = (n * (size_t)(e->t.cols / e->t.block) + 1) / 2;
+    size_t pairs = (n + 1) / 2;
     int threads = (int)PL_MIN((size_t)e->threads, pairs);
     worker *workers[PL_MAX_THREADS];
     if (pairs == 0) return PLEACH_OK;
     PL_TRY(take_workers(e, workers, threads, err));
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
     for (size_t pair = 0; pair < pairs; pair++)
-        search_pair(e, workers[omp_get_thread_num()], jobs, n, pair, codes, sums);
+        search_pair(e, workers[omp_get_thread_num()], jobs, n, pair, codes);
     give_back(e, workers[threads - 1]);
     return PLEACH_OK;
 }
@@ -297,31 +288,46 @@ static row_job measure(const pl_encoder *e, uint64_t row, const float *src)
     return job;
 }
 
+double pl_encoder_code_rms(const pl_encoder *e)
+{
+    return e->code_rms;
+}
+
+uint16_t pl_encoder_scale(double s)
+{
+    return fp16_scale(PL_MAX(s, FP16_STEP));
+}
+
 /* Squared error of a row at a scale. */
-static double error_at(double power, block_sums row, uint16_t scale)
+static double error_at(double power, pl_block_sums row, uint16_t scale)
 {
     double step = pl_fp16_to_f32(scale) / (double)PL_TRELLIS_DIVISOR;
     return power - step * (2 * row.wy - step * (double)row.yy);
 }
 
-/* The best of the scale searched with, its least-squares refit, and zero. */
-static uint16_t final_scale(const pl_encoder *e, const row_job *job, const block_sums *blocks)
+uint16_t pl_encoder_refit(double power, pl_block_sums row, uint16_t scale)
 {
-    block_sums row = {0, 0};
-    for (uint64_t i = 0; i < e->t.cols / e->t.block; i++) {
-        row.wy += blocks[i].wy;
-        row.yy += blocks[i].yy;
-    }
-    uint16_t best = error_at(job->power, row, job->scale) < job->power ? job->scale : 0;
-    if (!e->refit || row.wy <= 0) return best;
+    uint16_t best = error_at(power, row, scale) < power ? scale : 0;
+    if (row.wy <= 0) return best;
     uint16_t fitted = fp16_scale(row.wy / (double)row.yy * (double)PL_TRELLIS_DIVISOR);
-    return error_at(job->power, row, fitted) < error_at(job->power, row, best) ? fitted : best;
+    return error_at(power, row, fitted) < error_at(power, row, best) ? fitted : best;
+}
+
+static uint16_t final_scale(const pl_encoder *e, const row_job *job, const pl_block_job *blocks)
+{
+    pl_block_sums row = {0, 0};
+    for (uint64_t i = 0; i < e->t.cols / e->t.block; i++) {
+        row.wy += blocks[i].sums.wy;
+        row.yy += blocks[i].sums.yy;
+    }
+    if (e->refit) return pl_encoder_refit(job->power, row, job->scale);
+    return error_at(job->power, row, job->scale) < job->power ? job->scale : 0;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Codes for scale 0: all ones is a state whose y is above zero, so the row decodes to +0. */
-static void clear_row(const pl_encoder *e, uint32_t *codes, uint64_t row)
+/* All ones is a state whose y is above zero, so the row decodes to +0. */
+void pl_encoder_clear(const pl_encoder *e, uint32_t *codes, uint64_t row)
 {
     for (uint64_t block = 0; block < e->t.cols / e->t.block; block++)
         memset(codes + pl_trellis_block_at(&e->t, row, block), 0xff,
@@ -359,8 +365,18 @@ static pleach_status check_jobs(row_job *jobs, size_t *n, pleach_error *err)
 static void finish_row(const pl_encoder *e, uint32_t *codes, uint64_t row, uint16_t scale,
                        float *decoded)
 {
-    if (scale == 0) clear_row(e, codes, row);
+    if (scale == 0) pl_encoder_clear(e, codes, row);
     if (decoded) decode_row(e, decoded, codes, row, scale);
+}
+
+static void list_blocks(const pl_encoder *e, const row_job *rows, size_t n, pl_block_job *to)
+{
+    const size_t blocks = (size_t)(e->t.cols / e->t.block);
+    for (size_t i = 0; i < n * blocks; i++) {
+        const row_job *row = &rows[i / blocks];
+        to[i] = (pl_block_job){.row = row->row, .block = i % blocks, .scale = row->scale,
+                               .src = row->src + i % blocks * e->t.block};
+    }
 }
 
 pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uint32_t *codes,
@@ -374,27 +390,29 @@ pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uin
     const size_t rows = (size_t)count;
     const int threads = (int)PL_MIN((size_t)e->threads, rows);
     row_job *jobs = pl_alloc(rows, sizeof *jobs);
-    block_sums *sums = pl_alloc(rows * blocks, sizeof *sums);
+    pl_block_job *searches = pl_alloc(rows * blocks, sizeof *searches);
     pleach_status status;
     size_t n = rows;
-    if (!jobs || !sums) {
-        status = pl_fail_memory(err, "the trellis encoder's rows", rows * blocks * sizeof *sums);
+    if (!jobs || !searches) {
+        status = pl_fail_memory(err, "the trellis encoder's rows",
+                                rows * blocks * sizeof *searches);
         goto out;
     }
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
     for (size_t i = 0; i < rows; i++) jobs[i] = measure(e, first + i, src + i * cols);
     if ((status = check_jobs(jobs, &n, err))) goto out;
-    if ((status = search_rows(e, jobs, n, codes, sums, err))) goto out;
+    list_blocks(e, jobs, n, searches);
+    if ((status = pl_encoder_blocks(e, searches, n * blocks, codes, err))) goto out;
 
     memset(scales + first, 0, rows * sizeof *scales);
     for (size_t i = 0; i < n; i++)
-        scales[jobs[i].row] = final_scale(e, &jobs[i], sums + i * blocks);
+        scales[jobs[i].row] = final_scale(e, &jobs[i], searches + i * blocks);
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
     for (size_t i = 0; i < rows; i++)
         finish_row(e, codes, first + i, scales[first + i], decoded ? decoded + i * cols : NULL);
 out:
     pl_free(jobs);
-    pl_free(sums);
+    pl_free(searches);
     return status;
 }
 

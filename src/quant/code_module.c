@@ -287,9 +287,10 @@ static pleach_status code_affine(const pl_coder *c, const pl_plan_item *item, pl
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-pleach_status pl_code_module(const pl_coder *c, const pl_plan_item *item, pl_coded *out,
-                             pleach_error *err)
+pleach_status pl_code_module(const pl_coder *c, const pl_plan_item *item,
+                             const pl_module_statistics *stats, pl_coded *out, pleach_error *err)
 {
+    (void)stats;
     *out = (pl_coded){0};
     return item->coding == PL_CODING_TRELLIS ? code_trellis(c, item, out, err)
                                              : code_affine(c, item, out, err);

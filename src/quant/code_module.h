@@ -4,6 +4,8 @@
 #ifndef PL_QUANT_CODE_MODULE_H
 #define PL_QUANT_CODE_MODULE_H
 
+#include "calibrate/statistics.h"
+#include "feedback.h"
 #include "kernels/kernels.h"
 #include "plan.h"
 
@@ -17,6 +19,7 @@ typedef struct pl_coder {
     int threads;
     pl_coder_step_fn *step; /* may be NULL */
     void *user;
+    pl_feedback_settings feedback;
     float *matrix;  /* a module's numbers: stored rows, or a piece of an affine module's rows */
     float *decoded; /* what a strip of stored rows has become */
     uint8_t *data;  /* the tensors of a coded module */
@@ -33,10 +36,12 @@ typedef struct pl_coded {
     pl_item_tensors tensors;
     void *data[3];       /* of each tensor; the coder's, until it codes another module */
     double error, power; /* |W - Q|^2 and |W|^2 */
+    pl_feedback_report feedback;
 } pl_coded;
 
-/* Codes a module whose plan is trellis or affine. The same bits for every thread count. */
-pleach_status pl_code_module(const pl_coder *c, const pl_plan_item *item, pl_coded *out,
-                             pleach_error *err);
+/* Codes a module whose plan is trellis or affine, with error feedback where `stats` (may be NULL)
+ * has input statistics. The same bits for every thread count. */
+pleach_status pl_code_module(const pl_coder *c, const pl_plan_item *item,
+                             const pl_module_statistics *stats, pl_coded *out, pleach_error *err);
 
 #endif

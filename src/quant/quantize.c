@@ -117,7 +117,7 @@ static pleach_status make_part(run *r, size_t i, const char *path, pleach_error 
     const pl_plan_item *item = &r->plan.items[i];
     pl_coded coded;
     r->current = item;
-    PL_TRY(pl_code_module(&r->coder, item, &coded, err));
+    PL_TRY(pl_code_module(&r->coder, item, NULL, &coded, err));
     PL_TRY(write_part(&coded, path, err));
     r->done += item_weights(item);
     PL_FAIL_IF(report(r, 0) != 0, err, PLEACH_ERR_CANCELLED,

@@ -51,7 +51,7 @@ static float *code_and_restore(pl_plan_item *item, double *error)
     pl_coded coded;
     float *restored = malloc(item->module.out * item->module.in * sizeof *restored);
     assert_ok(pl_coder_open(&coder, item, 1, err));
-    assert_ok(pl_code_module(&coder, item, &coded, err));
+    assert_ok(pl_code_module(&coder, item, NULL, &coded, err));
     pl_tensor *t = coded.tensors.tensor;
     for (size_t i = 0; i < coded.tensors.n; i++) t[i].data = coded.data[i];
     pl_weight w = {.coding = item->coding, .out = item->module.out, .in = item->module.in,
