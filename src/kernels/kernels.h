@@ -65,6 +65,8 @@ typedef float pl_dot_f32_fn(const float *a, const float *b, size_t n);
 typedef void pl_axpy_f32_fn(float *y, float a, const float *x, size_t n);
 /* dst[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; dst may be x. */
 typedef void pl_rms_norm_fn(float *dst, const float *x, const float *weight, size_t n, float eps);
+/* In place x[i] = exp(x[i] - max x) / sum of these; -inf gives 0 as long as one x is finite. */
+typedef void pl_softmax_fn(float *x, size_t n);
 /* dst[i] = gate[i] / (1 + exp(-gate[i])) * up[i]; dst may be gate or up. */
 typedef void pl_silu_mul_fn(float *dst, const float *gate, const float *up, size_t n);
 
@@ -78,6 +80,7 @@ struct pl_kernels {
     pl_dot_f32_fn *dot_f32;
     pl_axpy_f32_fn *axpy_f32;
     pl_rms_norm_fn *rms_norm;
+    pl_softmax_fn *softmax;
     pl_silu_mul_fn *silu_mul;
     pl_attend_fn *attend; /* attention.h */
     pl_rope_fn *rope;

@@ -72,6 +72,30 @@ static PL_ALWAYS_INLINE float exp_f32(float x)
     return x < -87.3f ? 0.0f : result;
 }
 
+static PL_ALWAYS_INLINE float body_max(const float *x, size_t n)
+{
+    float lane[PL_LANES], max = -INFINITY;
+    for (size_t j = 0; j < PL_LANES; j++) lane[j] = -INFINITY;
+    size_t i = 0;
+    for (; i + PL_LANES <= n; i += PL_LANES)
+        for (size_t j = 0; j < PL_LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (size_t j = 0; j < PL_LANES; j++) max = lane[j] > max ? lane[j] : max;
+    return max;
+}
+
+static PL_ALWAYS_INLINE void body_softmax(float *x, size_t n)
+{
+    float max = body_max(x, n), lane[PL_LANES] = {0};
+    for (size_t i = 0; i < n; i++) x[i] = exp_f32(x[i] - max);
+    size_t i = 0;
+    for (; i + PL_LANES <= n; i += PL_LANES)
+        for (size_t j = 0; j < PL_LANES; j++) lane[j] += x[i + j];
+    for (size_t j = 0; i + j < n; j++) lane[j] += x[i + j];
+    float inverse = 1.0f / add_lanes(lane);
+    for (i = 0; i < n; i++) x[i] *= inverse;
+}
+
 static PL_ALWAYS_INLINE void body_silu_mul(float *dst, const float *gate, const float *up, size_t n)
 {
     for (size_t i = 0; i < n; i++) dst[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
@@ -124,6 +148,10 @@ static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float sca
         float mean = dot_f32_##isa(x, x, n) / (float)n;                                            \
         body_scale_f32(dst, 1.0f / sqrtf(mean + eps), x, weight, n);                               \
     }                                                                                              \
+    static void softmax_##isa(float *x, size_t n)                                                  \
+    {                                                                                              \
+        body_softmax(x, n);                                                                        \
+    }                                                                                              \
     static void silu_mul_##isa(float *dst, const float *gate, const float *up, size_t n)           \
     {                                                                                              \
         body_silu_mul(dst, gate, up, n);                                                           \
@@ -133,6 +161,7 @@ static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float sca
         k->dot_f32 = dot_f32_##isa;                                                                \
         k->axpy_f32 = axpy_f32_##isa;                                                              \
         k->rms_norm = rms_norm_##isa;                                                              \
+        k->softmax = softmax_##isa;                                                                \
         k->silu_mul = silu_mul_##isa;                                                              \
     }
 

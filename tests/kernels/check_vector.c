@@ -83,6 +83,35 @@ static void check_rms_norm(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_end(t);
 }
 
+static void check_softmax(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->softmax != c->softmax, "softmax")) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *x = check_buffer(t, n * 4, 4), *want = check_buffer(t, n * 4, 4);
+        float *got = check_buffer(t, n * 4, 4);
+        double top = -INFINITY, sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            x[i] = (float)(check_normal(t) * (round % 3 ? 3 : 60));
+            if (i && check_below(t, 10) == 0) x[i] = -INFINITY;
+            top = fmax(top, (double)x[i]);
+        }
+        memcpy(want, x, n * 4);
+        memcpy(got, x, n * 4);
+        c->softmax(want, n);
+        isa->softmax(got, n);
+        check_same(t, got, want, n * 4);
+        for (size_t i = 0; i < n; i++) sum += exp((double)x[i] - top);
+        for (size_t i = 0; i < n; i++) {
+            double v = exp((double)x[i] - top) / sum;
+            double bound = (24 + top - fmax((double)x[i], top - 200)) * FLT_EPSILON * v + 1e-37;
+            check_close(t, &want[i], &v, &bound, 1);
+        }
+    }
+    check_end(t);
+}
+
 static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->silu_mul != c->silu_mul, "silu_mul")) return;
@@ -115,5 +144,6 @@ void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_dot(t, c, isa);
     check_axpy(t, c, isa);
     check_rms_norm(t, c, isa);
+    check_softmax(t, c, isa);
     check_silu_mul(t, c, isa);
 }
