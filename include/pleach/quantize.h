@@ -31,6 +31,14 @@ typedef int pleach_quantize_progress_fn(void *user, const pleach_quantize_progre
 
 typedef struct pleach_quantize_settings {
     uint32_t bits;         /* 2, 3 or 4 for linear layers inside blocks; default 3 */
+    /* Bits module by module instead; docs/quantize.md, "Budget". */
+    double budget;         /* at most so many bits a weight over block matrices, scales and padding
+                              counted; 0 (default): none */
+    uint64_t budget_file;  /* at most so many bytes in the files of weights; 0 (default): none */
+    const char *plan;      /* a plan file that says it; NULL (default): none. Not with a budget */
+    const char *const *bits_for; /* "PATTERN=k", shell patterns of modules; the last that matches
+                                    counts, over everything above */
+    size_t n_bits_for;
     int axis;              /* 0 or 1; -1: the default, which measured better */
     uint32_t state_bits;   /* 12 (default) or 16 */
     uint32_t embed_bits;   /* 4 or 8 (default): affine; 16: kept */
@@ -68,8 +76,14 @@ typedef struct pleach_quantize_item {
     const char *coding;        /* "trellis", "affine", "dense"; static storage */
     uint64_t out, in, bytes;   /* of the result, all parts */
     double bits;               /* bits a weight, scales and padding counted */
-    uint32_t k, block, axis;
+    uint32_t k, state_bits, block, axis;
     int block_matrix;
+    double predicted_loss;     /* what a budget was spent by; 0 when there was none */
+    /* After coding; 0 in a plan. */
+    double relative_error;     /* |W-Q|^2 / |W|^2 */
+    double proxy_loss;         /* tr(E H E^T) / tr(W H W^T); 0 without statistics */
+    double damping;            /* of the error feedback; 0 when there was none */
+    char fallback[160];        /* why there was none, or not as asked for; "" otherwise */
 } pleach_quantize_item;
 
 /* What quantising would make, or has made. */
@@ -82,10 +96,12 @@ typedef struct pleach_quantize_summary {
     double seconds;
     size_t n_items;
     pleach_quantize_item *items;    /* freed by pleach_quantize_summary_free */
+    size_t n_warnings;
+    char (*warnings)[256];          /* a line each; freed likewise */
 } pleach_quantize_summary;
 PLEACH_API void pleach_quantize_summary_free(pleach_quantize_summary *s);
 
-/* The plan alone: reads headers, writes nothing. */
+/* The plan alone: reads headers, and with a budget the weights; writes nothing. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_quantize_plan(
     const char *source, const pleach_quantize_settings *settings, pleach_quantize_summary *summary,
     pleach_error *err);
@@ -98,6 +114,10 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_quantize(const char *source, c
                                                            const pleach_quantize_settings *settings,
                                                            pleach_quantize_summary *summary,
                                                            pleach_error *err);
+
+/* Writes the bits of a summary's modules as a plan file, to be edited and given back. */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_quantize_save_plan(
+    const pleach_quantize_summary *summary, const char *path, pleach_error *err);
 
 #ifdef __cplusplus
 }

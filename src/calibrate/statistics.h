@@ -22,6 +22,7 @@ typedef struct pl_module_statistics {
     const float *input;  /* mean x x^T */
     const float *fisher; /* sum w x x^T / sum w, w = |g|^2 */
     const float *output; /* mean g g^T */
+    double gradient;     /* mean |g|^2, with fisher; 0 without: how far this layer's errors reach */
 } pl_module_statistics;
 
 static inline uint64_t pl_triangle_size(uint64_t n)

@@ -11,7 +11,9 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "budget.h"
 #include "code_module.h"
+#include "plan_bits.h"
 #include "rotate_matrix.h"
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -33,9 +35,19 @@ void pleach_quantize_settings_defaults(pleach_quantize_settings *s)
                                     .sweeps = 1};
 }
 
+static pleach_status check_budget(const pleach_quantize_settings *s, pleach_error *err)
+{
+    PL_FAIL_IF(s->budget != 0 && !(s->budget >= 2 && s->budget <= 16), err, PLEACH_ERR_ARGUMENT,
+               "budget is %g, expected 2 to 16 bits a weight, or 0 for none", s->budget);
+    PL_FAIL_IF(s->plan && (s->budget > 0 || s->budget_file > 0), err, PLEACH_ERR_ARGUMENT,
+               "a plan and a budget both say the bits: give one of them");
+    return PLEACH_OK;
+}
+
 static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *err)
 {
     unsigned cpu;
+    PL_TRY(check_budget(s, err));
     PL_FAIL_IF(s->bits < 2 || s->bits > 4, err, PLEACH_ERR_ARGUMENT,
                "bits is %u, expected 2, 3 or 4", s->bits);
     PL_FAIL_IF(s->axis < -1 || s->axis > 1, err, PLEACH_ERR_ARGUMENT,
@@ -162,9 +174,7 @@ static pleach_status plan_item(const pl_plan *plan, pl_plan_item *item, pleach_e
     if (is_kept(plan, m->name) || (!linear && affine_bits == 16)) plan_dense(item);
     else if (linear) PL_TRY(plan_trellis(s, item, err));
     else plan_affine(item, affine_bits);
-    pl_item_tensors parts;
-    pl_item_tensors_get(item, PL_F16, &parts);
-    for (size_t i = 0; i < parts.n; i++) item->bytes += parts.tensor[i].n_bytes;
+    pl_item_size(item);
     return PLEACH_OK;
 }
 
@@ -204,6 +214,14 @@ void pl_item_tensors_get(const pl_plan_item *item, pl_dtype scale_type, pl_item_
         add_tensor(out, m->name, "weight", item->type, m->out, m->in);
         break;
     }
+}
+
+void pl_item_size(pl_plan_item *item)
+{
+    pl_item_tensors parts;
+    pl_item_tensors_get(item, PL_F16, &parts);
+    item->bytes = 0;
+    for (size_t i = 0; i < parts.n; i++) item->bytes += parts.tensor[i].n_bytes;
 }
 
 /* ---- carried tensors ------------------------------------------------------------------------ */
@@ -251,8 +269,10 @@ static uint64_t item_memory(const pl_plan_item *item)
     return item->source.weight->n_bytes + whole;
 }
 
-static void plan_totals(pl_plan *plan)
+void pl_plan_total(pl_plan *plan)
 {
+    plan->weights = plan->bytes = plan->block_weights = plan->block_bytes = 0;
+    plan->part_bytes = plan->peak_memory = 0;
     for (size_t i = 0; i < plan->n_items; i++) {
         const pl_plan_item *item = &plan->items[i];
         uint64_t weights = item->module.out * item->module.in;
@@ -288,8 +308,9 @@ static pleach_status plan_all(pl_plan *plan, pleach_error *err)
     PL_TRY(check_patterns(plan, err));
     for (size_t i = 0; i < n; i++) PL_TRY(plan_item(plan, &plan->items[i], err));
     PL_TRY(plan_carried(plan, err));
-    plan_totals(plan);
-    return PLEACH_OK;
+    PL_TRY(pl_plan_bits(plan, err));
+    pl_plan_total(plan);
+    return pl_has_budget(plan) ? pl_budget_check(plan, err) : PLEACH_OK;
 }
 
 pleach_status pl_plan_open(pl_plan *plan, const pleach_checkpoint *source,

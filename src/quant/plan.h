@@ -20,6 +20,8 @@ typedef struct pl_plan_item {
     uint64_t width;
     pl_rotation rotate_in, rotate_out;
     bool output_scale;
+    bool bits_fixed; /* by a pattern: no budget changes it */
+    double loss[3];  /* expected at k = 2, 3, 4; 0 where no budget asked (budget.h) */
     /* Affine. */
     uint32_t bits, group_size;
     /* Dense: kept; the type it is stored in. */
@@ -43,6 +45,8 @@ typedef struct pl_plan {
 pleach_status pl_plan_open(pl_plan *plan, const pleach_checkpoint *source,
                            const pleach_quantize_settings *settings, pleach_error *err);
 void pl_plan_close(pl_plan *plan); /* accepts a zeroed one */
+/* Sums up weights, bytes and memory again, after items have changed. */
+void pl_plan_total(pl_plan *plan);
 
 /* The tensors that hold a coded module: names, types, shapes and sizes, without data. */
 typedef struct pl_item_tensors {
@@ -52,6 +56,9 @@ typedef struct pl_item_tensors {
 } pl_item_tensors;
 /* scale_type: of an affine module's scales and biases, PL_F16 or PL_BF16. */
 void pl_item_tensors_get(const pl_plan_item *item, pl_dtype scale_type, pl_item_tensors *out);
+
+/* Sets item->bytes by those tensors. */
+void pl_item_size(pl_plan_item *item);
 
 /* The type a tensor is kept in: its own when it is a plain one, F16 for blocks of a GGUF file. */
 pl_dtype pl_kept_type(const pl_tensor *t);

@@ -11,12 +11,15 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "budget.h"
 #include "code_module.h"
 #include "job.h"
 #include "format/safetensors.h"
 #include "model_folder.h"
 #include "outputs.h"
+#include "plan_bits.h"
 #include "pleach/pleach.h"
+#include "warnings.h"
 
 #define ERROR_TENSOR "squared error and power" /* of a part file, beside the module's tensors */
 
@@ -32,6 +35,7 @@ typedef struct run {
     uint64_t total, done, resumed_weights;
     size_t resumed;
     double start;
+    pl_warnings warnings;
 } run;
 
 static double now(void)
@@ -273,11 +277,15 @@ static void describe_item(const pl_plan_item *item, pleach_quantize_item *to)
     to->block_matrix = pl_item_in_block(item);
     if (item->coding != PL_CODING_TRELLIS) return;
     to->k = t->bits;
+    to->state_bits = t->state_bits;
     to->block = t->block;
     to->axis = t->axis;
+    to->predicted_loss = item->loss[t->bits - PL_MIN_K];
 }
 
-static pleach_status summarise(const pl_plan *plan, pleach_quantize_summary *s, pleach_error *err)
+/* Takes over the warnings. */
+static pleach_status summarise(const pl_plan *plan, pl_warnings *warnings,
+                               pleach_quantize_summary *s, pleach_error *err)
 {
     *s = (pleach_quantize_summary){.weights = plan->weights,
                                    .bytes = plan->bytes,
@@ -287,7 +295,10 @@ static pleach_status summarise(const pl_plan *plan, pleach_quantize_summary *s, 
                                    .block_bits =
                                        bits_per_weight(plan->block_bytes, plan->block_weights),
                                    .peak_memory = plan->peak_memory,
-                                   .n_items = plan->n_items};
+                                   .n_items = plan->n_items,
+                                   .n_warnings = warnings->n,
+                                   .warnings = warnings->lines};
+    *warnings = (pl_warnings){0};
     s->items = pl_calloc(plan->n_items, sizeof *s->items);
     if (!s->items) return pl_fail_memory(err, "the plan", plan->n_items * sizeof *s->items);
     for (size_t i = 0; i < plan->n_items; i++) describe_item(&plan->items[i], &s->items[i]);
@@ -298,6 +309,7 @@ void pleach_quantize_summary_free(pleach_quantize_summary *s)
 {
     if (!s) return;
     pl_free(s->items);
+    pl_free(s->warnings);
     *s = (pleach_quantize_summary){0};
 }
 
@@ -317,17 +329,29 @@ static double mean_error(const run *r)
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
+static json_t *bits_binding(const pl_plan *plan)
+{
+    const pleach_quantize_settings *s = &plan->settings;
+    json_t *patterns = json_array();
+    for (size_t i = 0; i < s->n_bits_for; i++)
+        json_array_append_new(patterns, json_string(s->bits_for[i]));
+    return json_pack("{s:f, s:I, s:o, s:o}", "budget", s->budget, "budget of the files",
+                     (json_int_t)s->budget_file, "patterns", patterns, "plan",
+                     s->plan ? pl_plan_bits_json(plan) : json_null());
+}
+
 /* What resuming must find unchanged. */
 static json_t *make_binding(const pl_plan *plan)
 {
     const pleach_quantize_settings *s = &plan->settings;
     json_t *keep = json_array(), *source = pl_source_fingerprint(plan->source, s->threads);
     for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
-    return json_pack("{s:s, s:s, s:o, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o}}", "work",
+    return json_pack("{s:s, s:s, s:o, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o, s:o}}", "work",
                      "quantize", "version", PLEACH_VERSION, "source", source, "settings", "bits",
                      (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits, "embed bits",
                      (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate", (int)s->rotate,
-                     "seed", (json_int_t)s->seed, "keep", keep);
+                     "seed", (json_int_t)s->seed, "keep", keep, "bits by module",
+                     bits_binding(plan));
 }
 
 static pleach_status open_job(run *r, pleach_error *err)
@@ -338,6 +362,16 @@ static pleach_status open_job(run *r, pleach_error *err)
         pl_job_open(&r->job, &r->path, binding, r->plan.settings.discard_partial, err);
     json_decref(binding);
     return status;
+}
+
+static pleach_status spend_budget(pl_plan *plan, const pl_statistics *statistics,
+                                  pl_warnings *warnings, pleach_error *err)
+{
+    if (!pl_has_budget(plan)) return PLEACH_OK;
+    if (!statistics)
+        pl_warn(warnings, "no calibration: the budget is spent by the error of the weights alone");
+    PL_TRY(pl_budget_measure(plan, statistics, err));
+    return pl_budget_spend(plan, err);
 }
 
 static pleach_status work(run *r, pleach_error *err)
@@ -380,12 +414,13 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
     PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
     PL_TRY(open_job(r, err));
+    PL_TRY(spend_budget(&r->plan, NULL, &r->warnings, err));
     r->parts = pl_calloc(r->plan.n_items, sizeof *r->parts);
     if (!r->parts) return pl_fail_memory(err, "the list of parts", r->plan.n_items);
     pleach_status status = work(r, err);
     if (status != PLEACH_OK) return explain(r, status, err);
     if (summary) {
-        PL_TRY(summarise(&r->plan, summary, err));
+        PL_TRY(summarise(&r->plan, &r->warnings, summary, err));
         summary->relative_error = mean_error(r);
         summary->resumed = r->resumed;
         summary->seconds = now() - start;
@@ -405,6 +440,7 @@ pleach_status pleach_quantize(const char *source, const char *out,
     pleach_status status = quantize(&r, source, out, settings, summary, err);
     for (size_t i = 0; r.parts && i < r.plan.n_items; i++) pl_safetensors_close(r.parts[i]);
     pl_free(r.parts);
+    pl_free(r.warnings.lines);
     pl_coder_close(&r.coder);
     if (r.job.path) pl_job_close(&r.job);
     pl_output_path_close(&r.path);
@@ -419,10 +455,13 @@ pleach_status pleach_quantize_plan(const char *source, const pleach_quantize_set
 {
     pleach_checkpoint *c;
     pl_plan plan = {0};
+    pl_warnings warnings = {0};
     *summary = (pleach_quantize_summary){0};
     PL_TRY(pl_checkpoint_open(source, &c, err));
     pleach_status status = pl_plan_open(&plan, c, settings, err);
-    if (status == PLEACH_OK) status = summarise(&plan, summary, err);
+    if (status == PLEACH_OK) status = spend_budget(&plan, NULL, &warnings, err);
+    if (status == PLEACH_OK) status = summarise(&plan, &warnings, summary, err);
+    pl_free(warnings.lines);
     pl_plan_close(&plan);
     pleach_checkpoint_close(c);
     return status;
