@@ -38,7 +38,7 @@ static size_t list_arrays(pl_tape *tape, const pl_config *g, uint64_t n, bool ba
         {&tape->cos, n * half},
         {&tape->sin, n * half},
         {&tape->minus_sin, back * n * half},
-        {&tape->scratch, back * n * PL_MAX(C, Q)},
+        {&tape->scratch, back * n * PL_MAX(PL_MAX(C, I), Q)},
         {&d[PL_BLOCK_Q], back * n * Q},
         {&d[PL_BLOCK_K], back * n * K},
         {&d[PL_BLOCK_V], back * n * K},

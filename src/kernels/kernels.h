@@ -69,6 +69,11 @@ typedef void pl_rms_norm_fn(float *dst, const float *x, const float *weight, siz
 typedef void pl_softmax_fn(float *x, size_t n);
 /* dst[i] = gate[i] / (1 + exp(-gate[i])) * up[i]; dst may be gate or up. */
 typedef void pl_silu_mul_fn(float *dst, const float *gate, const float *up, size_t n);
+/* Gradients of silu_mul from that by its result: with s = 1 / (1 + exp(-gate[i])),
+ * dgate[i] = dy[i] * up[i] * (s + gate[i]*s * (1 - s)), dup[i] = dy[i] * gate[i]*s. dgate and dup
+ * overlap nothing else. */
+typedef void pl_silu_gradient_fn(float *dgate, float *dup, const float *gate, const float *up,
+                                 const float *dy, size_t n);
 
 struct pl_kernels {
     unsigned cpu;
@@ -82,6 +87,7 @@ struct pl_kernels {
     pl_rms_norm_fn *rms_norm;
     pl_softmax_fn *softmax;
     pl_silu_mul_fn *silu_mul;
+    pl_silu_gradient_fn *silu_gradient;
     pl_attend_fn *attend; /* attention.h */
     pl_rope_fn *rope;
     pl_product_kernels product; /* product.h */

@@ -101,6 +101,16 @@ static PL_ALWAYS_INLINE void body_silu_mul(float *dst, const float *gate, const 
     for (size_t i = 0; i < n; i++) dst[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
 }
 
+static PL_ALWAYS_INLINE void body_silu_gradient(float *dgate, float *dup, const float *gate,
+                                                const float *up, const float *dy, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float s = 1.0f / (1.0f + exp_f32(-gate[i])), silu = gate[i] * s, d = dy[i];
+        dgate[i] = d * up[i] * (s + silu * (1.0f - s));
+        dup[i] = d * silu;
+    }
+}
+
 /* pl_quantize_i16_fn, product.h. Magnitudes are compared as bits, where NaN is the largest. */
 static PL_ALWAYS_INLINE float body_quantize_i16(int16_t *q, const float *x, const float *scale,
                                                 size_t n)
@@ -156,6 +166,11 @@ static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float sca
     {                                                                                              \
         body_silu_mul(dst, gate, up, n);                                                           \
     }                                                                                              \
+    static void silu_gradient_##isa(float *dgate, float *dup, const float *gate, const float *up,  \
+                                    const float *dy, size_t n)                                     \
+    {                                                                                              \
+        body_silu_gradient(dgate, dup, gate, up, dy, n);                                           \
+    }                                                                                              \
     void pl_kernels_init_vector_##isa(pl_kernels *k)                                               \
     {                                                                                              \
         k->dot_f32 = dot_f32_##isa;                                                                \
@@ -163,6 +178,7 @@ static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float sca
         k->rms_norm = rms_norm_##isa;                                                              \
         k->softmax = softmax_##isa;                                                                \
         k->silu_mul = silu_mul_##isa;                                                              \
+        k->silu_gradient = silu_gradient_##isa;                                                    \
     }
 
 /* And those of the products that are such bodies. */

@@ -139,6 +139,45 @@ static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_end(t);
 }
 
+/* An error of s is one of 1 - s as well, which may be small itself. */
+static void check_silu_gradient(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->silu_gradient != c->silu_gradient, "silu_gradient")) return;
+    for (int round = 0; round < 100 && check_good(t); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *gate = check_buffer(t, n * 4, 4), *up = check_buffer(t, n * 4, 4);
+        float *dy = check_buffer(t, n * 4, 4);
+        float *want[2], *got[2];
+        for (int i = 0; i < 2; i++) {
+            want[i] = check_buffer(t, n * 4, 4);
+            got[i] = check_buffer(t, n * 4, 4);
+        }
+        for (size_t i = 0; i < n; i++) {
+            gate[i] = (float)(check_normal(t) * (round % 3 ? 4 : 80));
+            up[i] = (float)check_normal(t);
+            dy[i] = (float)check_normal(t);
+        }
+        c->silu_gradient(want[0], want[1], gate, up, dy, n);
+        isa->silu_gradient(got[0], got[1], gate, up, dy, n);
+        check_same(t, got[0], want[0], n * 4);
+        check_same(t, got[1], want[1], n * 4);
+        for (size_t i = 0; i < n; i++) {
+            double g = (double)gate[i], s = 1 / (1 + exp(-g)), d = (double)dy[i];
+            double by_gate = d * (double)up[i] * (s + g * s * (1 - s)), by_up = d * g * s;
+            double bound = 8 * FLT_EPSILON * fabs(by_up) + 1e-36;
+            check_close(t, &want[1][i], &by_up, &bound, 1);
+            bound = 8 * FLT_EPSILON * fabs(d * (double)up[i]) * s * (1 + fabs(g)) + 1e-36;
+            check_close(t, &want[0][i], &by_gate, &bound, 1);
+        }
+    }
+    check_release(t);
+    float *x = numbers(t, 5 * 1536);
+    check_bench(t, 1536e-9, "Gop/s")
+        isa->silu_gradient(x, x + 1536, x + 2 * 1536, x + 3 * 1536, x + 4 * 1536, 1536);
+    check_end(t);
+}
+
 void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     check_dot(t, c, isa);
@@ -146,4 +185,5 @@ void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_rms_norm(t, c, isa);
     check_softmax(t, c, isa);
     check_silu_mul(t, c, isa);
+    check_silu_gradient(t, c, isa);
 }

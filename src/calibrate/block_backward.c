@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backward pass of a block, from what its forward pass left on the tape.
+ *
+ * Letters: C hidden size, D head size, I feed-forward width, Q and K widths of q and of k. */
+#include <string.h>
+
+#include "base/matrix.h"
+#include "block.h"
+#include "chunk_attention.h"
+#include "derivatives.h"
+
+/* Gradient by the input of linear layer i from that by its output, set or added to. */
+static void pull(const pl_block *b, const pl_tape *tape, int i, bool add, float *dx)
+{
+    pl_matmul(b->c->threads, false, false, tape->n, b->in[i], b->out[i], 1, tape->gradient[i],
+              b->out[i], b->weight[i], b->in[i], add, dx, b->in[i]);
+}
+
+/* sum = dy + gradient by the norm's input x; dnormed, that by its output, is destroyed. */
+static void norm_gradient(const pl_block *b, const pl_tape *tape, const float *gain,
+                          const float *x, float *dnormed, const float *dy, float *sum)
+{
+    const pl_config *g = b->t->config;
+    size_t C = g->hidden_size;
+#pragma omp parallel for num_threads(b->c->threads)
+    for (size_t m = 0; m < tape->n; m++) {
+        float *row = dnormed + m * C;
+        pl_rms_norm_gradient(&b->c->kernels, row, x + m * C, gain, row, C, g->rms_norm_eps);
+        for (size_t i = 0; i < C; i++) sum[m * C + i] = dy[m * C + i] + row[i];
+    }
+}
+
+static void feed_forward_gradient(const pl_block *b, const pl_tape *tape)
+{
+    size_t I = b->t->config->intermediate_size;
+    float *dgate = tape->gradient[PL_BLOCK_GATE], *dup = tape->gradient[PL_BLOCK_UP];
+    pull(b, tape, PL_BLOCK_DOWN, false, tape->scratch);
+#pragma omp parallel for num_threads(b->c->threads)
+    for (size_t m = 0; m < tape->n; m++)
+        b->c->kernels.silu_gradient(dgate + m * I, dup + m * I, tape->gate + m * I,
+                                    tape->up + m * I, tape->scratch + m * I, I);
+    pull(b, tape, PL_BLOCK_GATE, false, tape->scratch);
+    pull(b, tape, PL_BLOCK_UP, true, tape->scratch);
+}
+
+/* Undoes turn_heads of block.c: d, the gradient by turned heads, becomes that by raw ones. */
+static void turn_back(const pl_block *b, const pl_tape *tape, float *d, const float *raw,
+                      uint32_t heads, const float *gain)
+{
+    const pl_config *g = b->t->config;
+    const pl_kernels *k = &b->c->kernels;
+    size_t D = g->head_dim, half = g->rope.dims / 2;
+#pragma omp parallel for num_threads(b->c->threads)
+    for (size_t m = 0; m < tape->n; m++)
+        for (uint32_t h = 0; h < heads; h++) {
+            size_t at = (m * heads + h) * D;
+            k->rope(d + at, tape->cos + m * half, tape->minus_sin + m * half, half);
+            if (gain) pl_rms_norm_gradient(k, d + at, raw + at, gain, d + at, D, g->rms_norm_eps);
+        }
+}
+
+static void attention_gradient(const pl_block *b, const pl_tape *tape)
+{
+    const pl_config *g = b->t->config;
+    const pl_chunk_attention a = {.c = b->c, .n_heads = g->n_heads, .n_kv_heads = g->n_kv_heads,
+                                  .head_dim = g->head_dim, .window = b->layer->window,
+                                  .n = tape->n, .q = tape->q, .k = tape->k, .v = tape->v,
+                                  .mixed = tape->mixed, .probabilities = tape->probabilities};
+    float *dq = tape->gradient[PL_BLOCK_Q], *dk = tape->gradient[PL_BLOCK_K];
+    pull(b, tape, PL_BLOCK_O, false, tape->scratch);
+    pl_chunk_attention_backward(&a, tape->scratch, dq, dk, tape->gradient[PL_BLOCK_V]);
+    turn_back(b, tape, dq, tape->q_raw, g->n_heads, b->layer->q_norm);
+    turn_back(b, tape, dk, tape->k_raw, g->n_kv_heads, b->layer->k_norm);
+}
+
+void pl_block_backward(const pl_block *b, pl_tape *tape, const float *dy, float *dx)
+{
+    const pl_layer *l = b->layer;
+    float *dh = tape->gradient[PL_BLOCK_O]; /* o's output is added to h */
+    memcpy(tape->gradient[PL_BLOCK_DOWN], dy, tape->n * b->out[PL_BLOCK_DOWN] * sizeof *dy);
+    feed_forward_gradient(b, tape);
+    norm_gradient(b, tape, l->post_norm, tape->h, tape->scratch, dy, dh);
+    attention_gradient(b, tape);
+    if (!dx) return;
+    pull(b, tape, PL_BLOCK_Q, false, tape->scratch);
+    pull(b, tape, PL_BLOCK_K, true, tape->scratch);
+    pull(b, tape, PL_BLOCK_V, true, tape->scratch);
+    norm_gradient(b, tape, l->input_norm, tape->x, tape->scratch, dh, dx);
+}
