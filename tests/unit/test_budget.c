@@ -183,7 +183,7 @@ static void test_bad_plans(void **state)
         const char *line;
     } edits[] = {
         {"\"bits\": ", "\"bits\": 5", PLEACH_ERR_FORMAT, "bits"},
-        {"\"bits\": ", "\"bots\": ", PLEACH_ERR_FORMAT, "bits"},
+        {"\"bits\": ", "\"bots\": ", PLEACH_ERR_MISSING, "bits is missing"},
         {"layers.0.self_attn.q_proj", "layers.7.self_attn.q_proj", PLEACH_ERR_MISMATCH,
          "layers.7.self_attn.q_proj"},
         {"\"shape\": [", "\"shape\": [1", PLEACH_ERR_MISMATCH, "another model"},
@@ -204,7 +204,7 @@ static void test_bad_plans(void **state)
     pleach_quantize_summary plan;
     s.plan = at("plan.json");
     char other[512];
-    snprintf(other, sizeof other, "%s/golden/checkpoints/qwen2-bias", PLEACH_TEST_DATA);
+    snprintf(other, sizeof other, "%s/golden/checkpoints/qwen3-qknorm", PLEACH_TEST_DATA);
     assert_refused(pleach_quantize_plan(other, &s, &plan, err), PLEACH_ERR_MISMATCH, "plan.json");
     s.plan = at("nowhere.json");
     assert_refused(pleach_quantize_plan(TIED, &s, &plan, err), PLEACH_ERR_MISSING, "nowhere.json");
