@@ -123,8 +123,10 @@ void pl_viterbi_pair(const pl_viterbi *v, uint16_t *const states[2], const int16
     int16_t *before = (int16_t *)(minima + minima_size(v, T)); /* [reach + T][2] */
     int16_t *numbers = before + 2 * reach;                     /* [T][2] */
     uint16_t *unwanted = (uint16_t *)numbers + 2 * T;          /* [T] */
-    for (uint32_t t = 0; t < reach + T; t++)
-        for (uint32_t b = 0; b < 2; b++) before[2 * t + b] = x[b][(t + T - reach) % T];
+    for (uint32_t b = 0; b < 2; b++) {
+        for (uint32_t t = 0; t < reach; t++) before[2 * t + b] = x[b][T - reach + t];
+        for (uint32_t t = 0; t < T; t++) numbers[2 * t + b] = x[b][t];
+    }
 
     /* From before the seam to the block's end; minima are kept from the seam on. */
     memset(minima, 0, 2 * groups * sizeof *minima);

@@ -4,8 +4,6 @@
  * instance, so that the inner loops are vectorised. */
 #include "kernels/kernels.h"
 
-#include <string.h>
-
 #include "base/compiler.h"
 
 enum { LANES = 16 };
@@ -21,9 +19,10 @@ static PL_ALWAYS_INLINE uint16_t squared_error(int16_t x, int16_t value)
 
 /* One step of one block. Returns the least of the new minima. Costs are held less 2^15, as signed
  * numbers, whose minimum the oldest vector units have. */
-static PL_ALWAYS_INLINE uint16_t step(uint16_t *PL_RESTRICT to, const uint16_t *PL_RESTRICT from,
-                                      const int16_t *PL_RESTRICT values, int16_t x, uint16_t fall,
-                                      int k, int L)
+static PL_ALWAYS_INLINE uint16_t step_block(uint16_t *PL_RESTRICT to,
+                                            const uint16_t *PL_RESTRICT from,
+                                            const int16_t *PL_RESTRICT values, int16_t x,
+                                            uint16_t fall, int k, int L)
 {
     const size_t fan = (size_t)1 << k, mids = (size_t)1 << (L - 2 * k);
     uint16_t least = UINT16_MAX;
@@ -51,20 +50,15 @@ static PL_ALWAYS_INLINE uint16_t step(uint16_t *PL_RESTRICT to, const uint16_t *
     return least;
 }
 
-static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, const int16_t *x,
-                                     size_t steps, size_t skip, int k, int L)
+/* One step of both blocks: viterbi_body.h. */
+static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int16_t *values,
+                                  const int16_t *x, uint16_t *fall, int renormalise, int k, int L)
 {
     const size_t groups = (size_t)1 << (L - k);
-    uint16_t fall[2] = {0, 0};
-    for (size_t t = 0; t < steps; t++) {
-        const uint16_t *from = minima + 2 * groups * (t < skip ? t & 1 : t - skip);
-        uint16_t *to = minima + 2 * groups * (t + 1 < skip ? (t + 1) & 1 : t + 1 - skip);
-        for (size_t b = 0; b < 2; b++) {
-            uint16_t now = t % 4 == 3 ? fall[b] : 0;
-            uint16_t least =
-                step(to + b * groups, from + b * groups, values, x[2 * t + b], now, k, L);
-            if (t % 4 == 3) fall[b] = least;
-        }
+    for (size_t b = 0; b < 2; b++) {
+        uint16_t now = renormalise ? fall[b] : 0;
+        uint16_t least = step_block(to + b * groups, from + b * groups, values, x[b], now, k, L);
+        if (renormalise) fall[b] = least;
     }
 }
 
@@ -92,34 +86,11 @@ static PL_ALWAYS_INLINE void trace(uint16_t *const states[2], uint32_t group[2],
         }
 }
 
-#define PL_VITERBI_C(k, L)                                                                         \
-    static void forward_k##k##_l##L(uint16_t *minima, const int16_t *values, const int16_t *x,     \
-                                    size_t steps, size_t skip)                                     \
-    {                                                                                              \
-        forward(minima, values, x, steps, skip, k, L);                                             \
-    }                                                                                              \
-    static void trace_k##k##_l##L(uint16_t *const states[2], uint32_t group[2],                    \
-                                  const uint16_t *minima, const int16_t *values, const int16_t *x, \
-                                  size_t steps, size_t skip)                                       \
-    {                                                                                              \
-        trace(states, group, minima, values, x, steps, skip, k, L);                                \
-    }
-
-PL_VITERBI_C(2, 12)
-PL_VITERBI_C(3, 12)
-PL_VITERBI_C(4, 12)
-PL_VITERBI_C(2, 16)
-PL_VITERBI_C(3, 16)
-PL_VITERBI_C(4, 16)
+#define VITERBI_TRACE
+#include "kernels/viterbi_body.h"
 
 void pl_kernels_init_viterbi_c(pl_kernels *k)
 {
-    static pl_viterbi_forward_fn *const forwards[3][2] = {{forward_k2_l12, forward_k2_l16},
-                                                          {forward_k3_l12, forward_k3_l16},
-                                                          {forward_k4_l12, forward_k4_l16}};
-    static pl_viterbi_trace_fn *const traces[3][2] = {
-        {trace_k2_l12, trace_k2_l16}, {trace_k3_l12, trace_k3_l16}, {trace_k4_l12, trace_k4_l16}};
-    k->viterbi_lanes = LANES;
-    memcpy(k->viterbi_forward, forwards, sizeof forwards);
-    memcpy(k->viterbi_trace, traces, sizeof traces);
+    set_forward(k);
+    set_trace(k);
 }

@@ -6,7 +6,6 @@
 #include "kernels/kernels.h"
 
 #include <immintrin.h>
-#include <string.h>
 
 #include "base/compiler.h"
 
@@ -64,8 +63,7 @@ static PL_ALWAYS_INLINE uint16_t least_lane(__m256i v)
     return (uint16_t)_mm_cvtsi128_si32(_mm_minpos_epu16(a));
 }
 
-/* One step of both blocks. With `renormalise`, lowers the minima by fall[b] and leaves there the
- * least of the result. */
+/* One step of both blocks: viterbi_body.h. */
 static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int16_t *values,
                                   const int16_t *x, uint16_t *fall, int renormalise, int k, int L)
 {
@@ -107,21 +105,6 @@ static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int1
     if (renormalise) {
         fall[0] = least_lane(least0);
         fall[1] = least_lane(least1);
-    }
-}
-
-static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, const int16_t *x,
-                                     size_t steps, size_t skip, int k, int L)
-{
-    const size_t slot = (size_t)2 << (L - k);
-    uint16_t fall[2] = {0, 0};
-    for (size_t t = 0; t < steps; t++) {
-        const uint16_t *from = minima + slot * (t < skip ? t & 1 : t - skip);
-        uint16_t *to = minima + slot * (t + 1 < skip ? (t + 1) & 1 : t + 1 - skip);
-        if (t % 4 == 3)
-            step(to, from, values, x + 2 * t, fall, 1, k, L);
-        else
-            step(to, from, values, x + 2 * t, fall, 0, k, L);
     }
 }
 
@@ -179,34 +162,11 @@ static PL_ALWAYS_INLINE void trace(uint16_t *const states[2], uint32_t group[2],
     group[1] = g1;
 }
 
-#define PL_VITERBI_AVX2(k, L)                                                                      \
-    static void forward_k##k##_l##L(uint16_t *minima, const int16_t *values, const int16_t *x,     \
-                                    size_t steps, size_t skip)                                     \
-    {                                                                                              \
-        forward(minima, values, x, steps, skip, k, L);                                             \
-    }                                                                                              \
-    static void trace_k##k##_l##L(uint16_t *const states[2], uint32_t group[2],                    \
-                                  const uint16_t *minima, const int16_t *values, const int16_t *x, \
-                                  size_t steps, size_t skip)                                       \
-    {                                                                                              \
-        trace(states, group, minima, values, x, steps, skip, k, L);                                \
-    }
-
-PL_VITERBI_AVX2(2, 12)
-PL_VITERBI_AVX2(3, 12)
-PL_VITERBI_AVX2(4, 12)
-PL_VITERBI_AVX2(2, 16)
-PL_VITERBI_AVX2(3, 16)
-PL_VITERBI_AVX2(4, 16)
+#define VITERBI_TRACE
+#include "kernels/viterbi_body.h"
 
 void pl_kernels_init_viterbi_avx2(pl_kernels *k)
 {
-    static pl_viterbi_forward_fn *const forwards[3][2] = {{forward_k2_l12, forward_k2_l16},
-                                                          {forward_k3_l12, forward_k3_l16},
-                                                          {forward_k4_l12, forward_k4_l16}};
-    static pl_viterbi_trace_fn *const traces[3][2] = {
-        {trace_k2_l12, trace_k2_l16}, {trace_k3_l12, trace_k3_l16}, {trace_k4_l12, trace_k4_l16}};
-    k->viterbi_lanes = LANES;
-    memcpy(k->viterbi_forward, forwards, sizeof forwards);
-    memcpy(k->viterbi_trace, traces, sizeof traces);
+    set_forward(k);
+    set_trace(k);
 }

@@ -5,37 +5,92 @@
 #include "kernels/kernels.h"
 
 #include <immintrin.h>
-#include <string.h>
 
 #include "base/compiler.h"
 
 enum { LANES = 32 };
 
-/* The words of a and b in turn: a0 b0 a1 b1 ..., 64 of them. */
-static PL_ALWAYS_INLINE void zip(__m512i *low, __m512i *high, __m512i a, __m512i b)
+/* The runs of 2, 4 or 8 words of a and b in turn: the first half of each to a, the second to b. */
+static PL_ALWAYS_INLINE void zip(__m512i *a, __m512i *b, int words)
+{
+    const __m512i pairs[2] = {
+        _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+        _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)};
+    const __m512i fours[2] = {_mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
+                              _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15)};
+    const __m512i eights[2] = {_mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                               _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15)};
+    const __m512i *order = words == 2 ? pairs : words == 4 ? fours : eights, low = *a;
+    if (words == 2) {
+        *a = _mm512_permutex2var_epi32(low, order[0], *b);
+        *b = _mm512_permutex2var_epi32(low, order[1], *b);
+    } else {
+        *a = _mm512_permutex2var_epi64(low, order[0], *b);
+        *b = _mm512_permutex2var_epi64(low, order[1], *b);
+    }
+}
+
+/* The words of a and b in turn, within each 128 bits (their first halves to a) or over the whole.
+ */
+static PL_ALWAYS_INLINE void zip_words(__m512i *a, __m512i *b, int within)
 {
     static const uint16_t order[2][LANES] = {
         {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
          8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
         {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
          24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
-    *low = _mm512_permutex2var_epi16(a, _mm512_loadu_si512(order[0]), b);
-    *high = _mm512_permutex2var_epi16(a, _mm512_loadu_si512(order[1]), b);
+    const __m512i low = *a;
+    if (within) {
+        *a = _mm512_unpacklo_epi16(low, *b);
+        *b = _mm512_unpackhi_epi16(low, *b);
+    } else {
+        *a = _mm512_permutex2var_epi16(low, _mm512_loadu_si512(order[0]), *b);
+        *b = _mm512_permutex2var_epi16(low, _mm512_loadu_si512(order[1]), *b);
+    }
 }
 
-/* Stores `count` vectors, words in the order [n][mid] with 2^k numbers n, in the order [mid][n]. A
- * round zips the first half of the words with the second, which rotates the bits of each word's
- * place by one; k rounds bring n below mid. */
-static PL_ALWAYS_INLINE void store_interleaved(uint16_t *to, const __m512i *rows, int count, int k)
+/* v[n] holds number n of 32 consecutive mids; stores them as [mid][n].
+ *
+ * Call the bits of mid's place b4 .. b0. Zipping vectors i and i + 2^r brings bit r of n below the
+ * bits of mid, and one bit of mid from the lanes to bit r of the vector's index: the highest that
+ * the lanes still have, but b2 where words are zipped within 128 bits. That is one operation on
+ * every processor where the permutation of words (for k = 2, which has too few rounds to mend b2)
+ * is three on some. At the end the vector's place is the bits of mid that the lanes have lost. */
+static PL_ALWAYS_INLINE void store_interleaved(uint16_t *to, __m512i *v, int k)
 {
-    __m512i now[16], next[16];
-    const int half = count / 2;
-    for (int i = 0; i < count; i++) now[i] = rows[i];
-    for (int round = 0; round < k; round++) {
-        for (int i = 0; i < half; i++) zip(&next[2 * i], &next[2 * i + 1], now[i], now[i + half]);
-        for (int i = 0; i < count; i++) now[i] = next[i];
+    const int fan = 1 << k;
+    for (int r = 0; r < k; r++)
+        for (int i = 0; i < fan; i++)
+            if (!(i >> r & 1)) {
+                if (r == 0)
+                    zip_words(&v[i], &v[i + 1], k > 2);
+                else
+                    zip(&v[i], &v[i + (1 << r)], 1 << r);
+            }
+    for (int i = 0; i < fan; i++) {
+        int bit[4] = {i & 1, i >> 1 & 1, i >> 2 & 1, i >> 3};
+        int place = k == 2   ? 2 * bit[0] + bit[1]                            /* they hold b4 b3 */
+                    : k == 3 ? 4 * bit[1] + 2 * bit[2] + bit[0]               /* b2 b4 b3 */
+                             : 8 * bit[1] + 4 * bit[2] + 2 * bit[0] + bit[3]; /* b2 b4 b3 b1 */
+        _mm512_store_si512(to + LANES * place, v[i]);
     }
-    for (int i = 0; i < count; i++) _mm512_store_si512(to + LANES * i, now[i]);
+}
+
+/* The same for 16 numbers of 16 mids: v[i] holds number 2i of all mids, then number 2i + 1. */
+static PL_ALWAYS_INLINE void store_narrow(uint16_t *to, __m512i *v)
+{
+    static const uint8_t halves[2 * LANES] = {
+        /* the words of both halves in turn */
+        0,  1,  32, 33, 2,  3,  34, 35, 4,  5,  36, 37, 6,  7,  38, 39, 8,  9,  40, 41, 10, 11,
+        42, 43, 12, 13, 44, 45, 14, 15, 46, 47, 16, 17, 48, 49, 18, 19, 50, 51, 20, 21, 52, 53,
+        22, 23, 54, 55, 24, 25, 56, 57, 26, 27, 58, 59, 28, 29, 60, 61, 30, 31, 62, 63};
+    const __m512i order = _mm512_loadu_si512(halves);
+    for (int i = 0; i < 8; i++) v[i] = _mm512_permutexvar_epi8(order, v[i]);
+    for (int r = 0; r < 3; r++)
+        for (int i = 0; i < 8; i++)
+            if (!(i >> r & 1)) zip(&v[i], &v[i + (1 << r)], 2 << r);
+    for (int i = 0; i < 8; i++) /* bits of i: b3, b2, b1 from the lowest up */
+        _mm512_store_si512(to + LANES * (4 * (i & 1) + (i & 2) + (i >> 2)), v[i]);
 }
 
 static PL_ALWAYS_INLINE uint16_t least_lane(__m512i v)
@@ -85,8 +140,8 @@ static PL_ALWAYS_INLINE void step_wide(uint16_t *to, const uint16_t *from, const
             rows0[n] = renormalise ? lower(&b[0], best0) : best0;
             rows1[n] = renormalise ? lower(&b[1], best1) : best1;
         }
-        store_interleaved(to + mid * (size_t)fan, rows0, fan, k);
-        store_interleaved(to + groups + mid * (size_t)fan, rows1, fan, k);
+        store_interleaved(to + mid * (size_t)fan, rows0, k);
+        store_interleaved(to + groups + mid * (size_t)fan, rows1, k);
     }
 }
 
@@ -113,12 +168,11 @@ static PL_ALWAYS_INLINE void step_narrow(uint16_t *to, const uint16_t *from, con
         rows0[n / 2] = renormalise ? lower(&b[0], pair0) : pair0;
         rows1[n / 2] = renormalise ? lower(&b[1], pair1) : pair1;
     }
-    store_interleaved(to, rows0, FAN / 2, 4);
-    store_interleaved(to + GROUPS, rows1, FAN / 2, 4);
+    store_narrow(to, rows0);
+    store_narrow(to + GROUPS, rows1);
 }
 
-/* One step of both blocks. With `renormalise`, lowers the minima by fall[b] and leaves there the
- * least of the result. */
+/* One step of both blocks: viterbi_body.h. */
 static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int16_t *values,
                                   const int16_t *x, uint16_t *fall, int renormalise, int k, int L)
 {
@@ -134,40 +188,9 @@ static PL_ALWAYS_INLINE void step(uint16_t *to, const uint16_t *from, const int1
     for (int i = 0; renormalise && i < 2; i++) fall[i] = least_lane(b[i].least);
 }
 
-static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, const int16_t *x,
-                                     size_t steps, size_t skip, int k, int L)
-{
-    const size_t slot = (size_t)2 << (L - k);
-    uint16_t fall[2] = {0, 0};
-    for (size_t t = 0; t < steps; t++) {
-        const uint16_t *from = minima + slot * (t < skip ? t & 1 : t - skip);
-        uint16_t *to = minima + slot * (t + 1 < skip ? (t + 1) & 1 : t + 1 - skip);
-        if (t % 4 == 3)
-            step(to, from, values, x + 2 * t, fall, 1, k, L);
-        else
-            step(to, from, values, x + 2 * t, fall, 0, k, L);
-    }
-}
-
-#define PL_VITERBI_AVX512(k, L)                                                                    \
-    static void forward_k##k##_l##L(uint16_t *minima, const int16_t *values, const int16_t *x,     \
-                                    size_t steps, size_t skip)                                     \
-    {                                                                                              \
-        forward(minima, values, x, steps, skip, k, L);                                             \
-    }
-
-PL_VITERBI_AVX512(2, 12)
-PL_VITERBI_AVX512(3, 12)
-PL_VITERBI_AVX512(4, 12)
-PL_VITERBI_AVX512(2, 16)
-PL_VITERBI_AVX512(3, 16)
-PL_VITERBI_AVX512(4, 16)
+#include "kernels/viterbi_body.h"
 
 void pl_kernels_init_viterbi_avx512(pl_kernels *k)
 {
-    static pl_viterbi_forward_fn *const forwards[3][2] = {{forward_k2_l12, forward_k2_l16},
-                                                          {forward_k3_l12, forward_k3_l16},
-                                                          {forward_k4_l12, forward_k4_l16}};
-    k->viterbi_lanes = LANES;
-    memcpy(k->viterbi_forward, forwards, sizeof forwards);
+    set_forward(k);
 }
