@@ -49,6 +49,13 @@ static PL_ALWAYS_INLINE void zip_words(__m512i *a, __m512i *b, int within)
     }
 }
 
+/* Zips v[i] and v[i + stride], for every i without the bit `stride`. */
+static PL_ALWAYS_INLINE void zip_all(__m512i *v, int count, int stride, int words)
+{
+    for (int i = 0; i < count; i++)
+        if (!(i & stride)) zip(&v[i], &v[i + stride], words);
+}
+
 /* v[n] holds number n of 32 consecutive mids; stores them as [mid][n].
  *
  * Call the bits of mid's place b4 .. b0. Zipping vectors i and i + 2^r brings bit r of n below the
@@ -59,14 +66,10 @@ static PL_ALWAYS_INLINE void zip_words(__m512i *a, __m512i *b, int within)
 static PL_ALWAYS_INLINE void store_interleaved(uint16_t *to, __m512i *v, int k)
 {
     const int fan = 1 << k;
-    for (int r = 0; r < k; r++)
-        for (int i = 0; i < fan; i++)
-            if (!(i >> r & 1)) {
-                if (r == 0)
-                    zip_words(&v[i], &v[i + 1], k > 2);
-                else
-                    zip(&v[i], &v[i + (1 << r)], 1 << r);
-            }
+    for (int i = 0; i < fan; i += 2) zip_words(&v[i], &v[i + 1], k > 2);
+    zip_all(v, fan, 2, 2);
+    if (k > 2) zip_all(v, fan, 4, 4);
+    if (k > 3) zip_all(v, fan, 8, 8);
     for (int i = 0; i < fan; i++) {
         int bit[4] = {i & 1, i >> 1 & 1, i >> 2 & 1, i >> 3};
         int place = k == 2   ? 2 * bit[0] + bit[1]                            /* they hold b4 b3 */
@@ -86,10 +89,10 @@ static PL_ALWAYS_INLINE void store_narrow(uint16_t *to, __m512i *v)
         22, 23, 54, 55, 24, 25, 56, 57, 26, 27, 58, 59, 28, 29, 60, 61, 30, 31, 62, 63};
     const __m512i order = _mm512_loadu_si512(halves);
     for (int i = 0; i < 8; i++) v[i] = _mm512_permutexvar_epi8(order, v[i]);
-    for (int r = 0; r < 3; r++)
-        for (int i = 0; i < 8; i++)
-            if (!(i >> r & 1)) zip(&v[i], &v[i + (1 << r)], 2 << r);
-    for (int i = 0; i < 8; i++) /* bits of i: b3, b2, b1 from the lowest up */
+    zip_all(v, 8, 1, 2);
+    zip_all(v, 8, 2, 4);
+    zip_all(v, 8, 4, 8);
+    for (int i = 0; i < 8; i++) /* the bits of i are b1 b2 b3 of mid */
         _mm512_store_si512(to + LANES * (4 * (i & 1) + (i & 2) + (i >> 2)), v[i]);
 }
 
