@@ -24,18 +24,19 @@ static void make_ids(int32_t *ids, size_t n, size_t vocab)
     for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(pl_mix64(i + 1) % vocab);
 }
 
-/* Final hidden states [n][C] of ids. */
-static float *hidden_states(const pleach_model *m, const int32_t *ids, size_t n)
+/* What each block receives, and behind the last one its output: [layers + 1][n][C]. */
+static float *block_inputs(const pleach_model *m, const int32_t *ids, size_t n)
 {
     const pl_transformer *t = m->transformer;
+    size_t C = t->config->hidden_size, layers = t->config->n_layers;
     pl_tape tape;
-    float *x = pl_alloc(n * t->config->hidden_size, sizeof *x);
+    float *x = pl_alloc((layers + 1) * n * C, sizeof *x);
     must(pl_tape_open(&tape, t, n + 3, false, &err));
     pl_embed(t, &m->compute, ids, n, x);
-    for (uint32_t i = 0; i < t->config->n_layers; i++) {
+    for (uint32_t i = 0; i < layers; i++) {
         pl_block b;
         must(pl_block_open(&b, t, &m->compute, i, &err));
-        pl_block_forward(&b, &tape, x, n, x);
+        pl_block_forward(&b, &tape, x + i * n * C, n, x + (i + 1) * n * C);
         pl_block_close(&b);
     }
     pl_tape_close(&tape);
@@ -53,10 +54,11 @@ static void check_forward(const char *name, bool whole)
     pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
     float *want = pl_alloc(N * vocab, sizeof *want), *got = pl_alloc(N * vocab, sizeof *got);
     must(pleach_session_feed_all(s, ids, N, 0, want, &err));
-    float *x = hidden_states(m, ids, N);
+    const pl_config *g = m->transformer->config;
+    float *x = block_inputs(m, ids, N), *final = x + (size_t)g->n_layers * N * g->hidden_size;
     pl_loss loss;
     must(pl_loss_open(&loss, m->transformer, &m->compute, 64, whole, &err));
-    pl_loss_logits(&loss, x, N, got);
+    pl_loss_logits(&loss, final, N, got);
     double most = 0;
     for (size_t i = 0; i < N * vocab; i++) most = fmax(most, fabs((double)want[i]));
     double off = max_difference(got, want, N * vocab);
@@ -143,11 +145,116 @@ static void block_gradients_are_those_of_differences(void **state)
     for (size_t i = 0; i < PL_COUNT(checkpoints); i++) check_block(checkpoints[i], i % 2, i ? N : 9);
 }
 
+/* ---- gradients against torch ------------------------------------------------------------------ */
+
+typedef struct torch_golden {
+    pl_safetensors *file;
+    const char *name;
+} torch_golden;
+
+static const void *golden_data(const torch_golden *g, const char *tensor, size_t n)
+{
+    const pl_tensor *t = pl_safetensors_find(g->file, tensor);
+    if (!t || pl_tensor_elements(t) != n) fail_msg("%s: no %s of %zu", g->name, tensor, n);
+    assert_true(t->type == PL_F32 || t->type == PL_I32);
+    return t->data;
+}
+
+/* Gradient [n][out] of one linear layer: its length at every token, and all of it at three. */
+static void check_module(const torch_golden *g, const char *module, const float *got, size_t n,
+                         size_t out)
+{
+    static const size_t tokens[] = {1, 40, 64};
+    char name[200];
+    snprintf(name, sizeof name, "%s.norms", module);
+    float *norms = pl_alloc(n, sizeof *norms), *rows = pl_alloc(3 * out, sizeof *rows);
+    memcpy(norms, golden_data(g, name, n), n * sizeof *norms);
+    memcpy(rows, golden_data(g, module, 3 * out), 3 * out * sizeof *rows);
+    double longest = 0;
+    for (size_t m = 0; m < n; m++) longest = fmax(longest, (double)norms[m]);
+    for (size_t m = 0; m < n; m++) { /* by q it is 0 at the first token, which sees one key */
+        double length = sqrt(dot(got + m * out, got + m * out, out));
+        if (!(fabs(length - (double)norms[m]) <= 2e-5 * (double)norms[m] + 1e-6 * longest))
+            fail_msg("%s: %s: token %zu is %g long, expected %g", g->name, module, m, length,
+                     (double)norms[m]);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        double off = max_difference(got + tokens[i] * out, rows + i * out, out);
+        if (!(off <= 2e-5 * (double)norms[tokens[i]] + 1e-6 * longest))
+            fail_msg("%s: %s: token %zu is off by %g", g->name, module, tokens[i], off);
+    }
+    pl_free(norms);
+    pl_free(rows);
+}
+
+/* Back through all blocks: each one's forward pass again, from its kept input. */
+static void check_blocks(const torch_golden *g, const pleach_model *m, const float *inputs,
+                         float *dx, size_t n)
+{
+    const pl_transformer *t = m->transformer;
+    size_t C = t->config->hidden_size;
+    pl_tape tape;
+    must(pl_tape_open(&tape, t, n, true, &err));
+    for (uint32_t layer = t->config->n_layers; layer-- > 0;) {
+        pl_block b;
+        must(pl_block_open(&b, t, &m->compute, layer, &err));
+        pl_block_forward(&b, &tape, inputs + layer * n * C, n, NULL);
+        pl_block_backward(&b, &tape, dx, layer ? dx : NULL);
+        for (uint32_t i = 0; i < PL_BLOCK_LINEARS; i++) {
+            pl_module module;
+            pl_config_module(t->config, 1 + layer * PL_BLOCK_LINEARS + i, &module);
+            assert_int_equal(module.layer, layer);
+            assert_int_equal(module.out, b.out[i]);
+            check_module(g, module.name, tape.gradient[i], n, b.out[i]);
+        }
+        pl_block_close(&b);
+    }
+    pl_tape_close(&tape);
+}
+
+static void check_torch(const char *name)
+{
+    char path[512];
+    torch_golden g = {.name = name};
+    snprintf(path, sizeof path, PLEACH_TEST_DATA "/golden/gradients/%s.safetensors", name);
+    must(pl_safetensors_open(path, &g.file, &err));
+    size_t n = pl_tensor_elements(pl_safetensors_find(g.file, "input_ids"));
+    pleach_model *m = open_checkpoint(name, 2);
+    const pl_transformer *t = m->transformer;
+    size_t C = t->config->hidden_size, layers = t->config->n_layers;
+    int32_t *ids = pl_alloc(2 * n, sizeof *ids), *labels = ids + n;
+    memcpy(ids, golden_data(&g, "input_ids", n), n * sizeof *ids);
+    memcpy(labels, golden_data(&g, "labels", n), n * sizeof *labels);
+    float *inputs = block_inputs(m, ids, n), *final = inputs + layers * n * C, want;
+    pl_loss loss;
+    must(pl_loss_open(&loss, t, &m->compute, 33, true, &err));
+    double sum = pl_loss_gradient(&loss, final, n, &(pl_target){.labels = labels}, final);
+    memcpy(&want, golden_data(&g, "loss", 1), sizeof want);
+    if (!(fabs(sum - (double)want) < 1e-5 * (double)want))
+        fail_msg("%s: loss %g, expected %g", name, sum, (double)want);
+    pl_loss_close(&loss);
+    check_blocks(&g, m, inputs, final, n);
+    pl_free(inputs);
+    pl_free(ids);
+    pleach_model_close(m);
+    pl_safetensors_close(g.file);
+}
+
+static void gradients_are_torchs(void **state)
+{
+    (void)state;
+    check_torch("llama-tied");
+    check_torch("mistral-swa");
+    check_torch("qwen2-bias");
+    check_torch("qwen3-qknorm");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_is_the_engines),
         cmocka_unit_test(block_gradients_are_those_of_differences),
+        cmocka_unit_test(gradients_are_torchs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
