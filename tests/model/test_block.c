@@ -145,6 +145,56 @@ static void block_gradients_are_those_of_differences(void **state)
     for (size_t i = 0; i < PL_COUNT(checkpoints); i++) check_block(checkpoints[i], i % 2, i ? N : 9);
 }
 
+/* ---- the same bits ---------------------------------------------------------------------------- */
+
+/* Output, gradient by the input and gradients by the linear layers' outputs, one after another. */
+static float *run_block(const char *name, int threads, bool in_place, size_t n, size_t *total)
+{
+    pleach_model *m = open_checkpoint(name, threads);
+    const pl_transformer *t = m->transformer;
+    size_t C = t->config->hidden_size, at = 2 * n * C;
+    pl_block b;
+    pl_tape tape;
+    must(pl_block_open(&b, t, &m->compute, 1, &err));
+    must(pl_tape_open(&tape, t, N, true, &err));
+    *total = at;
+    for (int i = 0; i < PL_BLOCK_LINEARS; i++) *total += n * b.out[i];
+    float *all = pl_alloc(*total, sizeof *all), *y = all, *dx = all + n * C;
+    float *x = directions(n * C, 1, 1), *dy = directions(n * C, 2, 1);
+    /* Another chunk first: the tape remembers nothing. */
+    pl_block_forward(&b, &tape, dy, n, y);
+    pl_block_backward(&b, &tape, x, NULL);
+    if (in_place) {
+        memcpy(y, x, n * C * sizeof *x);
+        memcpy(dx, dy, n * C * sizeof *x);
+    }
+    pl_block_forward(&b, &tape, in_place ? y : x, n, y);
+    pl_block_backward(&b, &tape, in_place ? dx : dy, dx);
+    for (int i = 0; i < PL_BLOCK_LINEARS; at += n * b.out[i++])
+        memcpy(all + at, tape.gradient[i], n * b.out[i] * sizeof *all);
+    pl_free(x);
+    pl_free(dy);
+    pl_tape_close(&tape);
+    pl_block_close(&b);
+    pleach_model_close(m);
+    return all;
+}
+
+static void bits_are_the_same_for_threads(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {1, 64, 65, N};
+    for (size_t i = 0; i < PL_COUNT(checkpoints); i++)
+        for (size_t l = 0; l < PL_COUNT(lengths); l++) {
+            size_t n;
+            float *one = run_block(checkpoints[i], 1, false, lengths[l], &n);
+            float *three = run_block(checkpoints[i], 3, true, lengths[l], &n);
+            assert_memory_equal(one, three, n * sizeof *one);
+            pl_free(one);
+            pl_free(three);
+        }
+}
+
 /* ---- gradients against torch ------------------------------------------------------------------ */
 
 typedef struct torch_golden {
@@ -254,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_is_the_engines),
         cmocka_unit_test(block_gradients_are_those_of_differences),
+        cmocka_unit_test(bits_are_the_same_for_threads),
         cmocka_unit_test(gradients_are_torchs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
