@@ -21,7 +21,7 @@ static void shape_text(const pleach_tensor_info *t, char *text, size_t size)
         used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, d ? "x" : "", t->shape[d]);
 }
 
-/* "T256 L12 axis 0 rotate 64/64": what only a trellis weight has. */
+/* "k 3 axis 0 T 256 L 12 rotate 64/0": what only a trellis weight has. */
 static void trellis_text(const pleach_tensor_info *t, char *text, size_t size)
 {
     char rotation[48] = "";
@@ -29,7 +29,7 @@ static void trellis_text(const pleach_tensor_info *t, char *text, size_t size)
     if (t->k == 0) return;
     if (t->rotate_in || t->rotate_out)
         snprintf(rotation, sizeof rotation, " rotate %u/%u", t->rotate_in, t->rotate_out);
-    snprintf(text, size, "axis %u T %u L %u%s%s", t->axis, t->block, t->state_bits,
+    snprintf(text, size, "k %u axis %u T %u L %u%s%s", t->k, t->axis, t->block, t->state_bits,
              t->interleaved ? " interleaved" : "", rotation);
 }
 
@@ -40,7 +40,7 @@ static void print_tensor(const pleach_tensor_info *t)
     trellis_text(t, trellis, sizeof trellis);
     if (t->scale_min != 0 || t->scale_max != 0)
         snprintf(scales, sizeof scales, "%.3g..%.3g", (double)t->scale_min, (double)t->scale_max);
-    printf("%-14s %-8s %-6s %6.3f  %-32s %-20s ", shape, t->coding, t->type, t->bits, trellis,
+    printf("%-14s %-8s %-6s %6.3f  %-36s %-20s ", shape, t->coding, t->type, t->bits, trellis,
            scales);
     print_name(t->name);
     putchar('\n');
@@ -98,7 +98,7 @@ static json_t *totals_json(const pleach_checkpoint_totals *t)
 static pleach_status show_tensors(const pleach_checkpoint *c, json_t *list, pleach_error *err)
 {
     if (!list)
-        printf("%-14s %-8s %-6s %6s  %-32s %-20s %s\n", "shape", "coding", "type", "bits",
+        printf("%-14s %-8s %-6s %6s  %-36s %-20s %s\n", "shape", "coding", "type", "bits",
                "trellis, rotation in/out", "scales", "name");
     for (size_t i = 0; i < pleach_checkpoint_count(c); i++) {
         pleach_tensor_info t;

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * pleach quantize: a checkpoint in, a packed checkpoint out. */
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/memory.h"
 #include "commands.h"
 #include "console.h"
 #include "model_options.h"
+#include "quantize_summary.h"
 
 typedef struct quantize_values {
-    const char *source, *out, *cpu;
+    const char *source, *out, *cpu, *budget, *plan, *save_plan;
+    double budget_file; /* GB */
     int64_t bits, state_bits, embed_bits, head_bits, seed, threads;
     int axis, rotate, force, restart, dry_run, json;
-    option_texts keep;
+    option_texts keep, bits_for;
 } quantize_values;
 
 static void defaults(void *values)
@@ -52,6 +56,10 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->seed = (uint64_t)v->seed;
     s->keep = v->keep.items;
     s->n_keep = v->keep.n;
+    s->budget_file = (uint64_t)(v->budget_file * 1e9);
+    s->plan = v->plan;
+    s->bits_for = v->bits_for.items;
+    s->n_bits_for = v->bits_for.n;
     s->threads = (int)v->threads;
     s->cpu = v->cpu;
     s->force = v->force;
@@ -59,100 +67,94 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->progress = show_progress;
 }
 
-/* ---- the report ---------------------------------------------------------------------------- */
+/* ---- several budgets ----------------------------------------------------------------------- */
 
-static void print_items(const pleach_quantize_summary *s)
+#define MOST_BUDGETS 16
+
+typedef struct budget_list {
+    size_t n;
+    double bits[MOST_BUDGETS];
+    char text[MOST_BUDGETS][16]; /* as given */
+} budget_list;
+
+/* "2.5,3,3.5" */
+static int parse_budgets(const char *list, budget_list *b)
 {
-    printf("%-14s %-8s %2s %5s %4s %7s  %s\n", "shape", "coding", "k", "T", "axis", "bits", "name");
-    for (size_t i = 0; i < s->n_items; i++) {
-        const pleach_quantize_item *t = &s->items[i];
-        char shape[48];
-        snprintf(shape, sizeof shape, "%" PRIu64 "x%" PRIu64, t->out, t->in);
-        printf("%-14s %-8s ", shape, t->coding);
-        if (t->k)
-            printf("%2u %5u %4u", t->k, t->block, t->axis);
-        else
-            printf("%13s", "");
-        printf(" %7.3f  ", t->bits);
-        print_name(t->name);
-        putchar('\n');
+    while (list && *list) {
+        size_t size = strcspn(list, ",");
+        char *text = b->text[b->n], *end;
+        if (b->n == MOST_BUDGETS)
+            return fail_usage("--budget: more than %d budgets", MOST_BUDGETS);
+        snprintf(text, sizeof b->text[0], "%.*s", (int)size, list);
+        b->bits[b->n] = strtod(text, &end);
+        if (size >= sizeof b->text[0] || !size || strspn(text, "0123456789.") != size || *end ||
+            !(b->bits[b->n] >= 2 && b->bits[b->n] <= 16))
+            return fail_usage("--budget: expected bits a weight from 2 to 16, or several with "
+                              "commas between, found \"%s\"", text);
+        b->n++;
+        list += size + (list[size] == ',');
     }
-    putchar('\n');
+    return EXIT_OK;
 }
 
-static void print_summary(const quantize_values *v, const pleach_quantize_summary *s)
+/* OUT, or OUT-2.5 where there are several budgets. Fresh memory (pl_free). */
+static char *output_name(const quantize_values *v, const budget_list *b, size_t i)
 {
-    char text[32];
-    if (v->dry_run) print_items(s);
-    printf("whole model     %s, %.3f bits a weight, %" PRIu64 " weights\n",
-           bytes_text(s->bytes, text), s->bits, s->weights);
-    printf("block matrices  %s, %.3f bits a weight, %" PRIu64 " weights\n",
-           bytes_text(s->block_bytes, text), s->block_bits, s->block_weights);
-    if (v->dry_run) {
-        printf("memory          at most %s\n", bytes_text(s->peak_memory, text));
-        return;
-    }
-    printf("relative error  %.5f\n", s->relative_error);
-    printf("time            %s", time_text(s->seconds, text));
-    if (!s->resumed && s->seconds > 0)
-        printf(", %.2f M weights/s", (double)s->weights * 1e-6 / s->seconds);
-    if (s->resumed) printf(", %zu tensors taken over from an earlier run", s->resumed);
-    putchar('\n');
+    size_t size = strlen(v->out) + sizeof b->text[0] + 2, end = strlen(v->out);
+    char *name = pl_alloc(size, 1);
+    while (end > 1 && v->out[end - 1] == '/') end--;
+    if (name && b->n > 1) snprintf(name, size, "%.*s-%s", (int)end, v->out, b->text[i]);
+    else if (name) snprintf(name, size, "%s", v->out);
+    return name;
 }
 
-static json_t *item_json(const pleach_quantize_item *t)
+static int check_values(const quantize_values *v, const budget_list *b)
 {
-    json_t *o = json_pack("{s:o, s:s, s:[II], s:I, s:o, s:b}", "name", json_text(t->name), "coding",
-                          t->coding, "shape", (json_int_t)t->out, (json_int_t)t->in, "bytes",
-                          (json_int_t)t->bytes, "bits", json_number(t->bits), "block_matrix",
-                          t->block_matrix);
-    if (o && t->k) {
-        json_object_set_new(o, "k", json_integer(t->k));
-        json_object_set_new(o, "T", json_integer(t->block));
-        json_object_set_new(o, "axis", json_integer(t->axis));
-    }
-    return o;
+    if (b->n > 1 && v->save_plan)
+        return fail_usage("--save-plan: there is a plan for each of %zu budgets", b->n);
+    return check_cpu(v->cpu);
 }
 
-static int print_summary_json(const quantize_values *v, const pleach_quantize_summary *s)
+/* One folder; a JSON object goes to *json when it is not NULL. */
+static int quantize_one(const quantize_values *v, const budget_list *b, size_t i, json_t **json)
 {
-    json_t *items = json_array();
-    for (size_t i = 0; i < s->n_items; i++) json_array_append_new(items, item_json(&s->items[i]));
-    json_t *o = json_pack("{s:b, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:o}", "dry_run", v->dry_run,
-                          "weights", (json_int_t)s->weights, "bytes", (json_int_t)s->bytes, "bits",
-                          json_number(s->bits), "block_weights", (json_int_t)s->block_weights,
-                          "block_bytes", (json_int_t)s->block_bytes, "block_bits",
-                          json_number(s->block_bits), "peak_memory", (json_int_t)s->peak_memory,
-                          "tensors", items);
-    if (o && !v->dry_run) {
-        json_object_set_new(o, "relative_error", json_number(s->relative_error));
-        json_object_set_new(o, "resumed", json_integer((json_int_t)s->resumed));
-        json_object_set_new(o, "seconds", json_number(s->seconds));
-    }
-    return print_json(o);
+    pleach_quantize_settings settings;
+    pleach_quantize_summary summary = {0};
+    pleach_error err;
+    char *out = output_name(v, b, i);
+    if (!out) return fail("out of memory: a path");
+    settings_from_values(v, &settings);
+    if (b->n) settings.budget = b->bits[i];
+    pleach_status status = v->dry_run
+                               ? pleach_quantize_plan(v->source, &settings, &summary, &err)
+                               : pleach_quantize(v->source, out, &settings, &summary, &err);
+    progress_end();
+    if (status == PLEACH_OK && v->save_plan)
+        status = pleach_quantize_save_plan(&summary, v->save_plan, &err);
+    if (status == PLEACH_OK && json) *json = summary_json(&summary, out, v->dry_run);
+    else if (status == PLEACH_OK) print_summary(&summary, out, v->dry_run);
+    pleach_quantize_summary_free(&summary);
+    pl_free(out);
+    return status == PLEACH_OK ? EXIT_OK : fail_status(&err);
 }
 
 static int run(const void *values)
 {
     const quantize_values *v = values;
-    pleach_quantize_settings settings;
-    pleach_quantize_summary summary = {0};
-    pleach_error err;
-    int result = check_cpu(v->cpu);
-    if (result != EXIT_OK) return result;
-    settings_from_values(v, &settings);
+    budget_list budgets = {0};
+    json_t *list = v->json ? json_array() : NULL;
+    int result = parse_budgets(v->budget, &budgets);
+    if (result == EXIT_OK) result = check_values(v, &budgets);
     catch_interrupts(false);
-    pleach_status status = v->dry_run
-                               ? pleach_quantize_plan(v->source, &settings, &summary, &err)
-                               : pleach_quantize(v->source, v->out, &settings, &summary, &err);
-    progress_end();
-    if (status != PLEACH_OK)
-        result = fail_status(&err);
-    else if (v->json)
-        result = print_summary_json(v, &summary);
-    else
-        print_summary(v, &summary);
-    pleach_quantize_summary_free(&summary);
+    for (size_t i = 0; result == EXIT_OK && i < PL_MAX(budgets.n, 1); i++) {
+        json_t *one = NULL;
+        if (i && !v->json) putchar('\n');
+        result = quantize_one(v, &budgets, i, v->json ? &one : NULL);
+        if (one) json_array_append_new(list, one);
+    }
+    if (result == EXIT_OK && v->json)
+        result = print_json(json_incref(budgets.n > 1 ? list : json_array_get(list, 0)));
+    json_decref(list);
     return result;
 }
 
@@ -174,6 +176,35 @@ static const option options[] = {
      .max = 4,
      .help = "bits per weight of linear layers",
      OPTION_AT(quantize_values, bits)},
+    {.name = "budget",
+     .type = OPTION_TEXT,
+     .argument = "BITS",
+     .help = "spend so many bits a weight on average, such as 2.5, where they help most; several "
+             "with commas between make OUT-2.5, OUT-3, ...",
+     OPTION_AT(quantize_values, budget)},
+    {.name = "budget-file",
+     .type = OPTION_REAL,
+     .argument = "GB",
+     .min = 0,
+     .max = 1e6,
+     .automatic = "none",
+     .help = "the same by the size of all weights' files, in 10^9 bytes",
+     OPTION_AT(quantize_values, budget_file)},
+    {.name = "bits-for",
+     .type = OPTION_TEXTS,
+     .argument = "PATTERN=K",
+     .help = "bits of modules whose names match, such as \"*.v_proj=4\"; may be given again",
+     OPTION_AT(quantize_values, bits_for)},
+    {.name = "plan",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .help = "bits of each module by a plan file",
+     OPTION_AT(quantize_values, plan)},
+    {.name = "save-plan",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .help = "write the plan as a file, to be edited and given back",
+     OPTION_AT(quantize_values, save_plan)},
     {.name = "axis",
      .type = OPTION_CHOICE,
      .choices = "0|1",
@@ -252,6 +283,7 @@ const command quantize_command = {
         (const char *const[]){"pleach quantize model.gguf model-4bit --bits 4",
                               "pleach quantize model-folder model-3bit --keep '*.down_proj' "
                               "--embed-bits 16",
+                              "pleach quantize model.gguf model --budget 2.5,3,3.5",
                               "pleach quantize model.gguf model-2bit --bits 2 --dry-run", NULL},
     .values_size = sizeof(quantize_values),
     .defaults = defaults,
