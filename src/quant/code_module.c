@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Coding one module. Trellis: load, rotate, encode stored rows strip by strip, measure. Affine: row
- * by row, with the type of scales that errs least. */
+ * Coding one module: the buffers for it, and affine groups, row by row, with the type of scales that
+ * errs least. code_trellis.c has the other coding. */
 #include "code_module.h"
 
 #include <math.h>
 
 #include "affine.h"
 #include "base/file.h"
-#include "base/half.h"
 #include "base/memory.h"
-#include "codec/encoder.h"
+#include "code_trellis.h"
 #include "rotate_matrix.h"
 
 #define STRIP_NUMBERS ((uint64_t)1 << 21) /* encoded between two progress calls */
@@ -18,7 +17,7 @@
 
 /* ---- the coder ------------------------------------------------------------------------------ */
 
-static uint64_t strip_rows(const pleach_trellis *t)
+uint64_t pl_coder_strip(const pleach_trellis *t)
 {
     return PL_MIN(PL_MAX(STRIP_NUMBERS / t->cols, 1), t->rows);
 }
@@ -30,42 +29,48 @@ static size_t aligned(size_t bytes)
 }
 
 typedef struct buffer_sizes {
-    uint64_t matrix, decoded, data; /* numbers, numbers, bytes */
+    uint64_t matrix, decoded, data, input, output; /* numbers, but data: bytes */
 } buffer_sizes;
 
-static buffer_sizes largest(const pl_plan_item *items, size_t n)
+static buffer_sizes largest(const pl_plan_item *items, size_t n, const pl_feedback_settings *f)
 {
-    buffer_sizes s = {1, 1, 1};
+    buffer_sizes s = {1, 1, 1, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const pl_plan_item *item = &items[i];
+        const pl_module *m = &item->module;
         const pleach_trellis *t = &item->trellis;
         if (item->coding == PL_CODING_DENSE) continue;
         s.data = PL_MAX(s.data, item->bytes + 3 * PL_ALIGNMENT);
         if (item->coding == PL_CODING_TRELLIS) {
             s.matrix = PL_MAX(s.matrix, t->rows * t->cols);
-            s.decoded = PL_MAX(s.decoded, strip_rows(t) * t->cols);
+            s.decoded = PL_MAX(s.decoded, (f->inputs ? t->rows : pl_coder_strip(t)) * t->cols);
+            if (f->inputs) s.input = PL_MAX(s.input, m->in * m->in);
+            if (f->outputs) s.output = PL_MAX(s.output, m->out * m->out);
         } else {
-            s.matrix = PL_MAX(s.matrix, AFFINE_ROWS * item->module.in);
+            s.matrix = PL_MAX(s.matrix, AFFINE_ROWS * m->in);
         }
     }
     return s;
 }
 
-uint64_t pl_coder_memory(const pl_plan_item *items, size_t n)
+uint64_t pl_coder_memory(const pl_plan_item *items, size_t n, const pl_feedback_settings *feedback)
 {
-    buffer_sizes s = largest(items, n);
-    return (s.matrix + s.decoded) * sizeof(float) + s.data;
+    buffer_sizes s = largest(items, n, feedback);
+    return (s.matrix + s.decoded) * sizeof(float) + (s.input + s.output) * sizeof(double) + s.data;
 }
 
 pleach_status pl_coder_open(pl_coder *c, const pl_plan_item *items, size_t n, pleach_error *err)
 {
-    buffer_sizes s = largest(items, n);
+    buffer_sizes s = largest(items, n, &c->feedback);
     c->matrix = pl_alloc(s.matrix, sizeof *c->matrix);
     c->decoded = pl_alloc(s.decoded, sizeof *c->decoded);
     c->data = pl_alloc(s.data, 1);
-    if (c->matrix && c->decoded && c->data) return PLEACH_OK;
+    bool whole = c->matrix && c->decoded && c->data;
+    if (s.input) whole &= (c->input_factor = pl_alloc(s.input, sizeof(double))) != NULL;
+    if (s.output) whole &= (c->output_factor = pl_alloc(s.output, sizeof(double))) != NULL;
+    if (whole) return PLEACH_OK;
     pl_coder_close(c);
-    return pl_fail_memory(err, "the largest module", pl_coder_memory(items, n));
+    return pl_fail_memory(err, "the largest module", pl_coder_memory(items, n, &c->feedback));
 }
 
 void pl_coder_close(pl_coder *c)
@@ -73,7 +78,10 @@ void pl_coder_close(pl_coder *c)
     pl_free(c->matrix);
     pl_free(c->decoded);
     pl_free(c->data);
+    pl_free(c->input_factor);
+    pl_free(c->output_factor);
     c->matrix = c->decoded = NULL;
+    c->input_factor = c->output_factor = NULL;
     c->data = NULL;
 }
 
@@ -87,105 +95,11 @@ static void lay_out(const pl_coder *c, const pl_plan_item *item, pl_coded *out)
     }
 }
 
-static pleach_status step(const pl_coder *c, uint64_t done, uint64_t total, pleach_error *err)
+pleach_status pl_coder_step(const pl_coder *c, uint64_t done, uint64_t total, pleach_error *err)
 {
     if (done == total || !c->step || !c->step(c->user, (double)done / (double)total))
         return PLEACH_OK;
     return pl_fail(err, PLEACH_ERR_CANCELLED, "stopped; the work done so far is kept");
-}
-
-/* ---- trellis -------------------------------------------------------------------------------- */
-
-typedef struct trellis_work {
-    const pl_coder *coder;
-    const pl_plan_item *item;
-    pl_encoder *encoder;
-    uint32_t *codes;
-    uint16_t *scales;
-    float *weight;         /* [cols] square of the output scale (axis 0), or NULL for ones */
-    double *error, *power; /* [rows] */
-} trellis_work;
-
-/* Errors in the coded domain are errors of W: rotations keep lengths. Padding does not count. */
-static void measure_row(const trellis_work *w, uint64_t row, const float *decoded)
-{
-    const float *x = w->coder->matrix + row * w->item->trellis.cols;
-    double error = 0, power = 0;
-    for (uint64_t i = 0; i < w->item->width; i++) {
-        double weight = w->weight ? w->weight[i] : 1, d = (double)x[i] - decoded[i];
-        error += weight * d * d;
-        power += weight * x[i] * x[i];
-    }
-    w->error[row] = error;
-    w->power[row] = power;
-}
-
-static pleach_status encode_strip(const trellis_work *w, uint64_t first, uint64_t n,
-                                  pleach_error *err)
-{
-    uint64_t cols = w->item->trellis.cols;
-    pleach_error inner = {0};
-    pleach_status status = pl_encoder_rows(w->encoder, first, n, w->codes, w->scales,
-                                           w->coder->decoded, w->coder->matrix + first * cols,
-                                           &inner);
-    PL_FAIL_IF(status != PLEACH_OK, err, status, "%s.weight, by %s: %s", w->item->module.name,
-               w->item->trellis.axis ? "outputs" : "inputs", inner.message);
-#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
-    for (uint64_t r = 0; r < n; r++) measure_row(w, first + r, w->coder->decoded + r * cols);
-    return PLEACH_OK;
-}
-
-static pleach_status encode_rows(const trellis_work *w, pl_coded *out, pleach_error *err)
-{
-    const pleach_trellis *t = &w->item->trellis;
-    uint64_t strip = strip_rows(t);
-    for (uint64_t r = 0; r < t->rows; r += strip) {
-        uint64_t n = PL_MIN(strip, t->rows - r);
-        PL_TRY(encode_strip(w, r, n, err));
-        PL_TRY(step(w->coder, r + n, t->rows, err));
-    }
-    for (uint64_t r = 0; r < t->rows; r++) {
-        out->error += w->error[r];
-        out->power += w->power[r];
-    }
-    return PLEACH_OK;
-}
-
-static pleach_status open_trellis(trellis_work *w, pleach_error *err)
-{
-    const pleach_trellis *t = &w->item->trellis;
-    pleach_trellis_encode_settings settings;
-    pleach_trellis_encode_defaults(&settings);
-    settings.threads = w->coder->threads;
-    settings.cpu = w->coder->cpu;
-    w->error = pl_alloc(t->rows, 2 * sizeof *w->error);
-    if (w->item->output_scale) w->weight = pl_alloc(t->cols, sizeof *w->weight);
-    if (!w->error || (w->item->output_scale && !w->weight))
-        return pl_fail_memory(err, w->item->module.name, t->rows * 16 + t->cols * 4);
-    w->power = w->error + t->rows;
-    return pl_encoder_open(&w->encoder, t, &settings, err);
-}
-
-static pleach_status code_trellis(const pl_coder *c, const pl_plan_item *item, pl_coded *out,
-                                  pleach_error *err)
-{
-    lay_out(c, item, out);
-    uint16_t *output_scale = out->data[2];
-    trellis_work w = {.coder = c, .item = item, .codes = out->data[0], .scales = out->data[1]};
-    pleach_status status = open_trellis(&w, err);
-    if (status == PLEACH_OK)
-        status = pl_load_rotated(item, c->kernels, c->threads, c->matrix, output_scale, err);
-    if (status == PLEACH_OK && w.weight) {
-        for (uint64_t o = 0; o < item->module.out; o++) {
-            float a = pl_fp16_to_f32(output_scale[o]);
-            w.weight[o] = a * a;
-        }
-    }
-    if (status == PLEACH_OK) status = encode_rows(&w, out, err);
-    pl_encoder_close(w.encoder);
-    pl_free(w.weight);
-    pl_free(w.error);
-    return status;
 }
 
 /* ---- affine --------------------------------------------------------------------------------- */
@@ -250,7 +164,7 @@ static pleach_status code_affine_all(affine_work *w, pl_dtype type, pleach_error
         PL_TRY(read_affine_rows(w, r, 1, n, err));
         w->out->error += code_affine_rows(w, type, r, n);
         for (uint64_t i = 0; i < n; i++) w->out->power += w->power[i];
-        if (r / AFFINE_ROWS % 64 == 63) PL_TRY(step(w->coder, r + n, m->out, err));
+        if (r / AFFINE_ROWS % 64 == 63) PL_TRY(pl_coder_step(w->coder, r + n, m->out, err));
     }
     return PLEACH_OK;
 }
@@ -276,7 +190,6 @@ static pleach_status code_affine_work(affine_work *w, pleach_error *err)
 static pleach_status code_affine(const pl_coder *c, const pl_plan_item *item, pl_coded *out,
                                  pleach_error *err)
 {
-    lay_out(c, item, out);
     affine_work w = {.coder = c, .item = item, .out = out};
     pleach_status status = pl_read_whole(&item->source, &w.whole, err);
     if (status == PLEACH_OK) status = code_affine_work(&w, err);
@@ -290,8 +203,8 @@ static pleach_status code_affine(const pl_coder *c, const pl_plan_item *item, pl
 pleach_status pl_code_module(const pl_coder *c, const pl_plan_item *item,
                              const pl_module_statistics *stats, pl_coded *out, pleach_error *err)
 {
-    (void)stats;
     *out = (pl_coded){0};
-    return item->coding == PL_CODING_TRELLIS ? code_trellis(c, item, out, err)
+    lay_out(c, item, out);
+    return item->coding == PL_CODING_TRELLIS ? pl_code_trellis(c, item, stats, out, err)
                                              : code_affine(c, item, out, err);
 }

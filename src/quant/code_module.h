@@ -21,15 +21,21 @@ typedef struct pl_coder {
     void *user;
     pl_feedback_settings feedback;
     float *matrix;  /* a module's numbers: stored rows, or a piece of an affine module's rows */
-    float *decoded; /* what a strip of stored rows has become */
+    float *decoded; /* what a strip of stored rows has become; with feedback a whole matrix */
     uint8_t *data;  /* the tensors of a coded module */
+    double *input_factor, *output_factor; /* [in][in], [out][out], or NULL */
 } pl_coder;
 
 /* Settings of the coder are filled in first; the buffers are made here, for any of these items. */
 pleach_status pl_coder_open(pl_coder *c, const pl_plan_item *items, size_t n, pleach_error *err);
 void pl_coder_close(pl_coder *c); /* accepts a zeroed one */
 /* Bytes of the buffers that these items take. */
-uint64_t pl_coder_memory(const pl_plan_item *items, size_t n);
+uint64_t pl_coder_memory(const pl_plan_item *items, size_t n, const pl_feedback_settings *feedback);
+
+/* Stored rows that are encoded between two progress calls. */
+uint64_t pl_coder_strip(const pleach_trellis *t);
+/* The progress call: PLEACH_ERR_CANCELLED when it asks to stop. Not made at the end. */
+pleach_status pl_coder_step(const pl_coder *c, uint64_t done, uint64_t total, pleach_error *err);
 
 /* What a module has become. Not to be copied: tensor names point into it. */
 typedef struct pl_coded {

@@ -70,6 +70,17 @@ static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *e
     return PLEACH_OK;
 }
 
+static pl_feedback_settings plan_feedback(const pleach_quantize_settings *s)
+{
+    bool calibrated = s->statistics || (s->calib && strcmp(s->calib, "none") != 0);
+    return (pl_feedback_settings){.inputs = calibrated,
+                                  .outputs = calibrated && s->fisher && s->two_sided,
+                                  .two_sided = s->two_sided != 0,
+                                  .damping = s->damping,
+                                  .output_damping = s->output_damping,
+                                  .sweeps = s->sweeps};
+}
+
 /* A pattern that matches nothing is a slip of the user's. */
 static pleach_status check_patterns(const pl_plan *plan, pleach_error *err)
 {
@@ -291,7 +302,7 @@ void pl_plan_total(pl_plan *plan)
         plan->weights += n;
         plan->bytes += n * pl_dtype_get(pl_kept_type(t))->block_bytes;
     }
-    plan->peak_memory += pl_coder_memory(plan->items, plan->n_items) + FIXED_MEMORY;
+    plan->peak_memory += pl_coder_memory(plan->items, plan->n_items, &plan->feedback) + FIXED_MEMORY;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -299,6 +310,7 @@ void pl_plan_total(pl_plan *plan)
 static pleach_status plan_all(pl_plan *plan, pleach_error *err)
 {
     PL_TRY(check_settings(&plan->settings, err));
+    plan->feedback = plan_feedback(&plan->settings);
     PL_TRY(pl_checkpoint_config(plan->source, &plan->config, err));
     size_t n = pl_config_module_count(plan->config);
     plan->items = pl_calloc(n, sizeof *plan->items);

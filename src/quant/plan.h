@@ -5,6 +5,7 @@
 #ifndef PL_QUANT_PLAN_H
 #define PL_QUANT_PLAN_H
 
+#include "feedback.h"
 #include "format/checkpoint.h"
 #include "pleach/quantize.h"
 
@@ -33,6 +34,7 @@ typedef struct pl_plan {
     const pleach_checkpoint *source;
     const pl_config *config;
     pleach_quantize_settings settings; /* checked, defaults filled in */
+    pl_feedback_settings feedback;     /* what they mean for error feedback */
     pl_plan_item *items;               /* modules, in the config's order */
     size_t n_items;
     const pl_tensor **carried;         /* norms, biases and the like */

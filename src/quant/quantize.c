@@ -385,7 +385,8 @@ static pleach_status work(run *r, pleach_error *err)
         PL_TRY(pl_output_check_free(&r->path, r->plan.settings.force, err));
         PL_TRY(check_disk(r, err));
         r->coder = (pl_coder){.kernels = &r->kernels, .cpu = r->plan.settings.cpu,
-                              .threads = r->plan.settings.threads, .step = report, .user = r};
+                              .threads = r->plan.settings.threads, .step = report, .user = r,
+                              .feedback = r->plan.feedback};
         PL_TRY(pl_coder_open(&r->coder, r->plan.items, r->plan.n_items, err));
         PL_TRY(each_module(r, true, err));
         pl_coder_close(&r->coder);

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Load, rotate, encode stored rows strip by strip or with error feedback, measure. What is measured
+ * is the error E = W - Q, which takes the place of the matrix as it is coded. */
+#include "code_trellis.h"
+
+#include <string.h>
+
+#include "base/half.h"
+#include "base/matrix.h"
+#include "base/memory.h"
+#include "codec/encoder.h"
+#include "hessian.h"
+#include "ldlq.h"
+#include "model/linear.h"
+#include "rotate_matrix.h"
+
+#define BATCH 64 /* features between two matrix products of the feedback */
+
+typedef struct trellis_work {
+    const pl_coder *coder;
+    const pl_plan_item *item;
+    const pl_module_statistics *stats;
+    pl_encoder *encoder;
+    uint32_t *codes;
+    uint16_t *scales, *output_scale;
+    double *row;                     /* [rows] sums over stored rows */
+    float *by_output;                /* [out] output scales, or NULL for ones */
+    float *in_signs, *out_signs;     /* or NULL */
+    /* Statistics. */
+    pl_hessian input, output;
+    pl_mix plain, weighted, outputs; /* of H, of Hw, of G */
+} trellis_work;
+
+/* ---- without feedback ----------------------------------------------------------------------- */
+
+static pleach_status encode_strip(const trellis_work *w, uint64_t first, uint64_t n,
+                                  pleach_error *err)
+{
+    const uint64_t cols = w->item->trellis.cols;
+    float *rows = w->coder->matrix + first * cols, *decoded = w->coder->decoded;
+    pleach_error inner = {0};
+    pleach_status status = pl_encoder_rows(w->encoder, first, n, w->codes, w->scales, decoded, rows,
+                                           &inner);
+    PL_FAIL_IF(status != PLEACH_OK, err, status, "%s.weight, by %s: %s", w->item->module.name,
+               w->item->trellis.axis ? "outputs" : "inputs", inner.message);
+#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
+    for (uint64_t r = 0; r < n; r++) {
+        for (uint64_t i = 0; i < cols; i++)
+            rows[r * cols + i] =
+                i < w->item->width ? rows[r * cols + i] - decoded[r * cols + i] : 0;
+    }
+    return PLEACH_OK;
+}
+
+static pleach_status encode_rows(const trellis_work *w, pleach_error *err)
+{
+    const pleach_trellis *t = &w->item->trellis;
+    uint64_t strip = pl_coder_strip(t);
+    for (uint64_t r = 0; r < t->rows; r += strip) {
+        uint64_t n = PL_MIN(strip, t->rows - r);
+        PL_TRY(encode_strip(w, r, n, err));
+        PL_TRY(pl_coder_step(w->coder, r + n, t->rows, err));
+    }
+    return PLEACH_OK;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------ */
+
+/* |X|^2 in the model's basis of a matrix in stored rows: rotations keep lengths. */
+static double sum_squares(const trellis_work *w, const float *x)
+{
+    const pleach_trellis *t = &w->item->trellis;
+    const float *a = w->by_output;
+    double sum = 0;
+#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
+    for (uint64_t r = 0; r < t->rows; r++) {
+        const float *row = x + r * t->cols;
+        double squares = 0;
+        for (uint64_t i = 0; i < w->item->width; i++) {
+            double v = a ? (double)row[i] * a[i] : row[i];
+            squares += v * v;
+        }
+        w->row[r] = squares;
+    }
+    for (uint64_t r = 0; r < t->rows; r++) sum += w->row[r];
+    return sum;
+}
+
+/* dst [rows][cols] = x with output scales applied; dst may be x. */
+static void apply_output_scale(const trellis_work *w, float *dst, const float *x)
+{
+    const pleach_trellis *t = &w->item->trellis;
+#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
+    for (uint64_t r = 0; r < t->rows; r++) {
+        const float *from = x + r * t->cols;
+        float *to = dst + r * t->cols;
+        if (to != from) memcpy(to, from, t->cols * sizeof *to);
+        for (uint64_t i = 0; w->by_output && i < w->item->width; i++) to[i] *= w->by_output[i];
+    }
+}
+
+static pl_basis input_basis(const trellis_work *w)
+{
+    return (pl_basis){.signs = w->in_signs, .block = w->item->rotate_in.block};
+}
+
+/* The basis of coded outputs, or without output scales. */
+static pl_basis output_basis(const trellis_work *w, bool scaled)
+{
+    return (pl_basis){.scale = scaled ? w->by_output : NULL, .signs = w->out_signs,
+                      .block = w->item->rotate_out.block};
+}
+
+/* tr(X H X^T) for H and Hw, x in stored rows with output scales applied. Hw is left in
+ * input.spare. */
+static void measure_proxies(trellis_work *w, const float *x, double *plain, double *weighted)
+{
+    const pleach_trellis *t = &w->item->trellis;
+    const pl_coder *c = w->coder;
+    pl_hessian *h = &w->input;
+    pl_basis basis = input_basis(w);
+    memset(h->unit, 0, h->n * h->n * sizeof *h->unit);
+    if (t->axis == 0) pl_gram_rows(c->threads, h->n, t->cols, x, t->cols, h->unit, h->n);
+    else pl_gram(c->threads, h->n, t->rows, x, t->cols, h->unit, h->n);
+    if (w->plain.parts) {
+        pl_hessian_load(c->kernels, c->threads, &w->plain, &basis, h->spare);
+        *plain = *weighted = w->plain.scale * pl_hessian_inner(h, c->threads, h->unit, h->spare);
+    }
+    if (w->weighted.parts > w->plain.parts) {
+        pl_hessian_load(c->kernels, c->threads, &w->weighted, &basis, h->spare);
+        *weighted = w->weighted.scale * pl_hessian_inner(h, c->threads, h->unit, h->spare);
+    }
+}
+
+/* 1/2 tr(G E Hw E^T), E in the matrix with output scales applied, Hw in input.spare. */
+static double measure_loss(trellis_work *w)
+{
+    const pleach_trellis *t = &w->item->trellis;
+    const pl_coder *c = w->coder;
+    pl_hessian *h = &w->input, *g = &w->output;
+    pl_basis basis = output_basis(w, false);
+    if (t->axis == 0) {
+        pl_matmul(c->threads, false, false, h->n, t->cols, h->n, 1, h->spare, h->n, c->matrix,
+                  t->cols, 0, c->decoded, t->cols);
+        pl_matmul(c->threads, true, false, g->n, g->n, h->n, 1, c->matrix, t->cols, c->decoded,
+                  t->cols, 0, g->unit, g->n);
+    } else {
+        pl_matmul(c->threads, false, false, g->n, h->n, h->n, 1, c->matrix, t->cols, h->spare, h->n,
+                  0, c->decoded, t->cols);
+        pl_matmul(c->threads, false, true, g->n, g->n, h->n, 1, c->decoded, t->cols, c->matrix,
+                  t->cols, 0, g->unit, g->n);
+    }
+    pl_hessian_load(c->kernels, c->threads, &w->outputs, &basis, g->spare);
+    return w->weighted.scale * w->outputs.scale *
+           pl_hessian_inner(g, c->threads, g->unit, g->spare) / 2;
+}
+
+/* ---- with feedback -------------------------------------------------------------------------- */
+
+/* The statistics as they are: which of them can be used. */
+static void examine_statistics(trellis_work *w, pl_feedback_report *r)
+{
+    const pl_module *m = &w->item->module;
+    if (!w->stats || !w->input.n) return;
+    pl_mix_make(&w->plain, m->in, w->stats->input, NULL);
+    r->inputs = pl_mix_make(&w->weighted, m->in, w->stats->input, w->stats->fisher);
+    r->dead = (double)w->weighted.dead;
+    if (w->output.n) r->outputs = pl_mix_make(&w->outputs, m->out, w->stats->output, NULL);
+}
+
+/* Loss predicted at every k, from the factors and W in stored rows: what is coded at feature j, t_j,
+ * is about as large as W_j, and its error is white. */
+static void estimate(trellis_work *w, pl_feedback_report *r)
+{
+    static const double noise[2][3] = {{.0749, .01937, .00503}, {.0692, .01735, .00447}};
+    const pleach_trellis *t = &w->item->trellis;
+    const pl_module *m = &w->item->module;
+    const pl_hessian *h = &w->input, *g = &w->output;
+    double sum = 0, across = 0, power = 0;
+    for (uint64_t i = 0; i < t->rows; i++) {
+        const float *row = w->coder->matrix + i * t->cols;
+        w->row[i] = 0;
+        for (uint64_t j = 0; j < w->item->width; j++) w->row[i] += (double)row[j] * row[j];
+        power += w->row[i];
+    }
+    for (size_t j = 0; j < h->n; j++)
+        sum += h->metric[j] * (t->axis ? power / (double)h->n : w->row[h->order[j]]);
+    for (uint64_t o = 0; o < m->out; o++) {
+        double a = w->by_output ? w->by_output[o] : 1;
+        double own = w->outputs.parts ? w->outputs.part[0][o * m->out - o * (o - 1) / 2] / 2 : 1;
+        across += r->outputs == PL_FEEDBACK_APPLIED ? w->outputs.scale * g->metric[o] / 2
+                                                    : a * a * own;
+    }
+    for (int k = 0; k < 3; k++)
+        r->estimate[k] = noise[t->state_bits == 16][k] * w->weighted.scale * sum * across /
+                         (double)m->out;
+}
+
+static void factor(trellis_work *w, pl_feedback_report *r)
+{
+    const pl_coder *c = w->coder;
+    const pleach_trellis *t = &w->item->trellis;
+    const pl_feedback_settings *s = &c->feedback;
+    pl_basis in = input_basis(w), out = output_basis(w, true);
+    r->inputs = pl_hessian_factor(&w->input, c->kernels, c->threads, &w->weighted, &in, s->damping,
+                                  t->axis == 0, t->axis ? t->block : 1);
+    r->damping = w->input.damping;
+    if (r->outputs != PL_FEEDBACK_APPLIED) return;
+    if (!s->two_sided || t->axis == 1) {
+        r->outputs = PL_FEEDBACK_NO_STATISTICS;
+        return;
+    }
+    r->outputs = pl_hessian_factor(&w->output, c->kernels, c->threads, &w->outputs, &out,
+                                   s->output_damping, false, t->block);
+    r->output_damping = w->output.damping;
+}
+
+/* Factors are made and what they predict is known. */
+static void prepare(trellis_work *w, pl_feedback_report *r)
+{
+    examine_statistics(w, r);
+    if (r->inputs != PL_FEEDBACK_APPLIED) return;
+    apply_output_scale(w, w->coder->decoded, w->coder->matrix);
+    measure_proxies(w, w->coder->decoded, &r->plain[1], &r->weighted[1]);
+    factor(w, r);
+    if (r->inputs == PL_FEEDBACK_APPLIED) estimate(w, r);
+}
+
+static pleach_status encode_with_feedback(trellis_work *w, pl_feedback_report *r, pleach_error *err)
+{
+    const pl_coder *c = w->coder;
+    pl_ldlq l = {.item = w->item, .coder = c, .encoder = w->encoder, .input = &w->input,
+                 .output = r->outputs == PL_FEEDBACK_APPLIED ? &w->output : NULL,
+                 .matrix = c->matrix, .work = c->decoded, .codes = w->codes, .scales = w->scales,
+                 .batch = BATCH};
+    bool peak = false;
+    PL_TRY(pl_ldlq_features(&l, &peak, err));
+    if (!peak) return PLEACH_OK;
+    r->inputs = PL_FEEDBACK_PEAK;
+    return pl_load_rotated(w->item, c->kernels, c->threads, c->matrix, w->output_scale, err);
+}
+
+static void measure(trellis_work *w, pl_coded *out)
+{
+    pl_feedback_report *r = &out->feedback;
+    out->error = sum_squares(w, w->coder->matrix);
+    if (!w->weighted.parts) return;
+    apply_output_scale(w, w->coder->matrix, w->coder->matrix);
+    measure_proxies(w, w->coder->matrix, &r->plain[0], &r->weighted[0]);
+    if (w->outputs.parts) r->loss = measure_loss(w);
+}
+
+/* ---- one module ----------------------------------------------------------------------------- */
+
+static float *make_signs(const pl_rotation *r, uint64_t n)
+{
+    float *signs = pl_alloc(n, sizeof *signs);
+    if (signs) pl_rotation_signs(r, signs, n);
+    return signs;
+}
+
+static pleach_status open_work(trellis_work *w, pleach_error *err)
+{
+    const pl_plan_item *item = w->item;
+    const pl_coder *c = w->coder;
+    pleach_trellis_encode_settings settings;
+    pleach_trellis_encode_defaults(&settings);
+    settings.threads = c->threads;
+    settings.cpu = c->cpu;
+    bool whole = (w->row = pl_alloc(item->trellis.rows, sizeof *w->row)) != NULL;
+    if (item->output_scale)
+        whole &= (w->by_output = pl_alloc(item->module.out, sizeof *w->by_output)) != NULL;
+    if (w->stats && item->rotate_in.block)
+        whole &= (w->in_signs = make_signs(&item->rotate_in, item->module.in)) != NULL;
+    if (w->stats && item->rotate_out.block)
+        whole &= (w->out_signs = make_signs(&item->rotate_out, item->module.out)) != NULL;
+    if (!whole) return pl_fail_memory(err, item->module.name, item->trellis.rows * 8);
+    if (w->stats && w->stats->input && c->input_factor)
+        PL_TRY(pl_hessian_open(&w->input, item->module.in, c->input_factor, err));
+    if (w->stats && w->stats->output && c->output_factor)
+        PL_TRY(pl_hessian_open(&w->output, item->module.out, c->output_factor, err));
+    return pl_encoder_open(&w->encoder, &item->trellis, &settings, err);
+}
+
+static void close_work(trellis_work *w)
+{
+    pl_encoder_close(w->encoder);
+    pl_hessian_close(&w->input);
+    pl_hessian_close(&w->output);
+    pl_free(w->out_signs);
+    pl_free(w->in_signs);
+    pl_free(w->by_output);
+    pl_free(w->row);
+}
+
+static pleach_status load(trellis_work *w, pleach_error *err)
+{
+    const pl_coder *c = w->coder;
+    PL_TRY(pl_load_rotated(w->item, c->kernels, c->threads, c->matrix, w->output_scale, err));
+    for (uint64_t o = 0; w->by_output && o < w->item->module.out; o++)
+        w->by_output[o] = pl_fp16_to_f32(w->output_scale[o]);
+    return PLEACH_OK;
+}
+
+static pleach_status code(trellis_work *w, pl_coded *out, pleach_error *err)
+{
+    PL_TRY(load(w, err));
+    out->power = sum_squares(w, w->coder->matrix);
+    prepare(w, &out->feedback);
+    if (out->feedback.inputs == PL_FEEDBACK_APPLIED)
+        PL_TRY(encode_with_feedback(w, &out->feedback, err));
+    if (out->feedback.inputs != PL_FEEDBACK_APPLIED) PL_TRY(encode_rows(w, err));
+    measure(w, out);
+    return PLEACH_OK;
+}
+
+pleach_status pl_code_trellis(const pl_coder *c, const pl_plan_item *item,
+                              const pl_module_statistics *stats, pl_coded *out, pleach_error *err)
+{
+    trellis_work w = {.coder = c, .item = item, .stats = stats, .codes = out->data[0],
+                      .scales = out->data[1], .output_scale = out->data[2]};
+    pleach_status status = open_work(&w, err);
+    if (status == PLEACH_OK) status = code(&w, out, err);
+    close_work(&w);
+    return status;
+}
