@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Refining a coded model: its scales are fitted, by gradient descent through the whole model, to
+ * the predictions of the source on the calibration text; codes and bits stay (docs/quantize.md,
+ * "Refining"). Part of the text is held out and decides whether the result is kept. */
+#ifndef PL_QUANT_REFINE_H
+#define PL_QUANT_REFINE_H
+
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+typedef struct pl_refine_settings {
+    int epochs;      /* passes over the text */
+    unsigned which;  /* PL_SCALES_ flags */
+    double rate;     /* Adam's, at its highest; falls to zero by half a cosine */
+    size_t chunk;    /* tokens that attend to each other */
+    size_t batch;    /* chunks between two steps */
+    size_t held_out; /* every held_out-th chunk is held out; 0: none, the last epoch is kept */
+    uint64_t seed;   /* of the order of chunks */
+    /* Called with the share done; non-zero return stops. May be NULL. */
+    int (*progress)(void *user, double share);
+    void *user;
+} pl_refine_settings;
+
+typedef struct pl_refine_result {
+    double before, after; /* mean KL(source || coded) on the held-out text, nats */
+    int kept;             /* epochs whose result is kept; 0: the scales stay as they were */
+    size_t tokens;        /* trained on */
+} pl_refine_result;
+
+/* Writes the scales to `path`, a safetensors file (unchanged ones if kept is 0). The same
+ * bits for every thread count. */
+pleach_status pl_refine(const pl_transformer *source, const pl_transformer *coded,
+                        const pl_compute *c, const int32_t *ids, size_t n,
+                        const pl_refine_settings *settings, const char *path,
+                        pl_refine_result *result, pleach_error *err);
+
+#endif
