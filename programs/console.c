@@ -8,16 +8,37 @@
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t interrupt_seen;
-static bool progress_shown;
+static volatile sig_atomic_t interrupt_seen, progress_shown;
+
+/* A page of a mapped file that is no longer there: nothing can go on from here, on any thread. */
+static void lose_file(int signal_number, siginfo_t *info, void *context)
+{
+    static const char line[] =
+        "\r\033[Kpleach: a file was cut off, or its disk failed, while it was read\n";
+    static atomic_flag reported = ATOMIC_FLAG_INIT;
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    } else if (!atomic_flag_test_and_set(&reported)) {
+        size_t skip = progress_shown ? 0 : 4; /* a progress line is cleared first */
+        ssize_t written = write(STDERR_FILENO, line + skip, sizeof line - 1 - skip);
+        (void)written;
+        _exit(EXIT_FAILED);
+    }
+}
 
 void console_start(void)
 {
+    struct sigaction lost = {.sa_sigaction = lose_file, .sa_flags = SA_SIGINFO};
+    sigemptyset(&lost.sa_mask);
+    sigaction(SIGBUS, &lost, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     /* A closed stream gets /dev/null the wrong way round: using it is an error, as it should be. */

@@ -14,8 +14,9 @@
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
-/* Before anything else: a closed pipe and a size limit become errors of write, and closed standard
- * streams are filled, so that no file opened later takes their place. */
+/* Before anything else: a closed pipe and a size limit become errors of write, a mapped file that
+ * is cut off ends the program with a line, and closed standard streams are filled, so that no file
+ * opened later takes their place. */
 void console_start(void);
 
 /* One line "pleach: ..." on stderr, control characters made harmless. Returns EXIT_FAILED. */

@@ -93,6 +93,23 @@ expect 0 '' "$PLEACH" chat "$m"
 ! chat "$(head -c 600 /dev/zero | tr '\0' x)" || fault "a turn that does not fit passes"
 grep -q 'the context holds' "$err" || fault "no word about the context: $(cat "$err")"
 
+# A model file that is cut off while it is in use, between the first answer and the second.
+cp -r "$m" "$work/cut"
+mkfifo "$work/turns"
+: >"$out"
+timeout 60 "$PLEACH" chat "$work/cut" -n 1 <"$work/turns" >"$out" 2>"$err" &
+pid=$!
+exec 3>"$work/turns"
+echo Hello >&3
+for _ in $(seq 200); do [ -s "$out" ] && break; sleep 0.05; done
+truncate -s 4096 "$work/cut/model.safetensors"
+(trap '' PIPE; echo Again >&3) 2>/dev/null # gone already, perhaps
+exec 3>&-
+wait $pid
+[ $? -eq 1 ] || fault "a model file that is cut off does not give 1"
+[ "$(cat "$err")" = 'pleach: a file was cut off, or its disk failed, while it was read' ] ||
+    fault "a model file that is cut off: $(cat "$err")"
+
 # A chat format that is not known is refused.
 cp -r "$m" "$work/no-template"
 echo '{}' >"$work/no-template/tokenizer_config.json"
