@@ -9,7 +9,6 @@
 
 #include "base/matrix.h"
 #include "base/memory.h"
-#include "chunk_attention.h"
 
 enum { ROWS_AT_ONCE = 64 };
 
@@ -59,7 +58,8 @@ static void apply(const pl_block *b, int i, const float *x, size_t n, bool add, 
     size_t out = b->out[i];
     pl_matmul(b->c->threads, false, true, n, out, b->in[i], 1, x, b->in[i], b->weight[i], b->in[i],
               add, y, out);
-    for (size_t m = 0; b->bias[i] && m < n; m++) b->c->kernels.axpy_f32(y + m * out, 1, b->bias[i], out);
+    for (size_t m = 0; b->bias[i] && m < n; m++)
+        b->c->kernels.axpy_f32(y + m * out, 1, b->bias[i], out);
 }
 
 static void norm(const pl_block *b, const float *gain, const float *x, size_t n, float *y)
@@ -71,8 +71,8 @@ static void norm(const pl_block *b, const float *gain, const float *x, size_t n,
 }
 
 /* Norms (Qwen3) and rotary positions of each head, in place; what the norms met is kept in raw. */
-static void turn_heads(const pl_block *b, const pl_tape *tape, float *x, float *raw,
-                       uint32_t heads, const float *gain)
+static void turn_heads(const pl_block *b, const pl_tape *tape, float *x, float *raw, uint32_t heads,
+                       const float *gain)
 {
     const pl_config *g = b->t->config;
     const pl_kernels *k = &b->c->kernels;
@@ -88,14 +88,21 @@ static void turn_heads(const pl_block *b, const pl_tape *tape, float *x, float *
     }
 }
 
-static void attend(const pl_block *b, const pl_tape *tape)
+static void attend(const pl_block *b, pl_tape *tape)
 {
     const pl_config *g = b->t->config;
-    const pl_chunk_attention a = {.c = b->c, .n_heads = g->n_heads, .n_kv_heads = g->n_kv_heads,
-                                  .head_dim = g->head_dim, .window = b->layer->window,
-                                  .n = tape->n, .q = tape->q, .k = tape->k, .v = tape->v,
-                                  .mixed = tape->mixed, .probabilities = tape->probabilities};
-    pl_chunk_attention_forward(&a);
+    tape->attention = (pl_chunk_attention){.c = b->c,
+                                           .n_heads = g->n_heads,
+                                           .n_kv_heads = g->n_kv_heads,
+                                           .head_dim = g->head_dim,
+                                           .window = b->layer->window,
+                                           .n = tape->n,
+                                           .q = tape->q,
+                                           .k = tape->k,
+                                           .v = tape->v,
+                                           .mixed = tape->mixed,
+                                           .probabilities = tape->probabilities};
+    pl_chunk_attention_forward(&tape->attention);
 }
 
 static void activate(const pl_block *b, const pl_tape *tape)

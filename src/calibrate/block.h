@@ -11,6 +11,7 @@
 #ifndef PL_CALIBRATE_BLOCK_H
 #define PL_CALIBRATE_BLOCK_H
 
+#include "chunk_attention.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 
@@ -34,14 +35,16 @@ void pl_block_close(pl_block *b); /* accepts a zeroed one */
 /* What one chunk of n <= capacity tokens leaves behind. Arrays [n][..]. */
 typedef struct pl_tape {
     size_t capacity, n;
-    float *x, *normed1, *h, *normed2;      /* [C] block input, norms, middle of the block */
-    float *q, *k, *v;                      /* after norms and rope; v as it is */
-    float *q_raw, *k_raw;                  /* before the norms; NULL without qk_norm */
-    float *mixed;                          /* [heads * D], input of o */
-    float *gate, *up, *act;                /* [I]; act is the input of down */
-    float *probabilities;                  /* [heads][n][n]; pl_block_backward destroys them */
-    float *gradient[PL_BLOCK_LINEARS];     /* by each linear layer's output, [n][out] */
-    float *cos, *sin, *minus_sin, *scratch; /* of the calls */
+    float *x, *normed1, *h, *normed2;  /* [C] block input, norms, middle of the block */
+    float *q, *k, *v;                  /* after norms and rope; v as it is */
+    float *q_raw, *k_raw;              /* before the norms; NULL without qk_norm */
+    float *mixed;                      /* [heads * D], input of o */
+    float *gate, *up, *act;            /* [I]; act is the input of down */
+    float *probabilities;              /* [heads][n][n]; pl_block_backward destroys them */
+    pl_chunk_attention attention;      /* as the forward pass ran it */
+    float *gradient[PL_BLOCK_LINEARS]; /* by each linear layer's output, [n][out] */
+    float *cos, *sin, *minus_sin;      /* [capacity][rope dims / 2] */
+    float *scratch;
 } pl_tape;
 
 /* Without `backward` the tape serves pl_block_forward alone. */

@@ -7,7 +7,6 @@
 
 #include "base/matrix.h"
 #include "block.h"
-#include "chunk_attention.h"
 #include "derivatives.h"
 
 /* Gradient by the input of linear layer i from that by its output, set or added to. */
@@ -18,8 +17,8 @@ static void pull(const pl_block *b, const pl_tape *tape, int i, bool add, float 
 }
 
 /* sum = dy + gradient by the norm's input x; dnormed, that by its output, is destroyed. */
-static void norm_gradient(const pl_block *b, const pl_tape *tape, const float *gain,
-                          const float *x, float *dnormed, const float *dy, float *sum)
+static void norm_gradient(const pl_block *b, const pl_tape *tape, const float *gain, const float *x,
+                          float *dnormed, const float *dy, float *sum)
 {
     const pl_config *g = b->t->config;
     size_t C = g->hidden_size;
@@ -63,13 +62,10 @@ static void turn_back(const pl_block *b, const pl_tape *tape, float *d, const fl
 static void attention_gradient(const pl_block *b, const pl_tape *tape)
 {
     const pl_config *g = b->t->config;
-    const pl_chunk_attention a = {.c = b->c, .n_heads = g->n_heads, .n_kv_heads = g->n_kv_heads,
-                                  .head_dim = g->head_dim, .window = b->layer->window,
-                                  .n = tape->n, .q = tape->q, .k = tape->k, .v = tape->v,
-                                  .mixed = tape->mixed, .probabilities = tape->probabilities};
     float *dq = tape->gradient[PL_BLOCK_Q], *dk = tape->gradient[PL_BLOCK_K];
     pull(b, tape, PL_BLOCK_O, false, tape->scratch);
-    pl_chunk_attention_backward(&a, tape->scratch, dq, dk, tape->gradient[PL_BLOCK_V]);
+    pl_chunk_attention_backward(&tape->attention, tape->scratch, dq, dk,
+                                tape->gradient[PL_BLOCK_V]);
     turn_back(b, tape, dq, tape->q_raw, g->n_heads, b->layer->q_norm);
     turn_back(b, tape, dk, tape->k_raw, g->n_kv_heads, b->layer->k_norm);
 }

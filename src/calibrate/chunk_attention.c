@@ -71,8 +71,8 @@ static void forward_tile(const pl_chunk_attention *a, size_t head, size_t first)
     pl_matmul(1, false, true, rows, keys, D, score_scale(a), a->q + first * Q + head * D, Q,
               a->k + seen.first * K + shared, K, 0, S + seen.first, n);
     for (size_t r = 0; r < rows; r++) softmax_row(a, S + r * n, first + r, seen);
-    pl_matmul(1, false, false, rows, D, keys, 1, S + seen.first, n,
-              a->v + seen.first * K + shared, K, 0, a->mixed + first * Q + head * D, Q);
+    pl_matmul(1, false, false, rows, D, keys, 1, S + seen.first, n, a->v + seen.first * K + shared,
+              K, 0, a->mixed + first * Q + head * D, Q);
 }
 
 void pl_chunk_attention_forward(const pl_chunk_attention *a)

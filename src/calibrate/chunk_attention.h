@@ -11,9 +11,9 @@
 typedef struct pl_chunk_attention {
     const pl_compute *c;
     uint32_t n_heads, n_kv_heads, head_dim;
-    uint32_t window; /* query i sees key j <= i when i - j < window; 0: all */
-    size_t n;        /* positions 0..n-1 */
-    const float *q;  /* [n][n_heads][head_dim] */
+    uint32_t window;      /* query i sees key j <= i when i - j < window; 0: all */
+    size_t n;             /* positions 0..n-1 */
+    const float *q;       /* [n][n_heads][head_dim] */
     const float *k, *v;   /* [n][n_kv_heads][head_dim] */
     float *mixed;         /* [n][n_heads][head_dim] */
     float *probabilities; /* [n_heads][n][n]; tiles that nobody sees are left alone */

@@ -23,7 +23,7 @@ void pl_embed(const pl_transformer *t, const pl_compute *c, const int32_t *ids, 
     for (size_t m = 0; m < n; m++) pl_linear_row(&t->embedding, (uint64_t)ids[m], x + m * C);
 }
 
-/* ---- the head's matrix ------------------------------------------------------------------------ */
+/* ---- the head's matrix ---------------------------------------------------------------------- */
 
 static void read_rows(const pl_loss *l, size_t first, size_t rows, float *to)
 {
@@ -63,7 +63,8 @@ pleach_status pl_loss_open(pl_loss *l, const pl_transformer *t, const pl_compute
     pleach_status status = PLEACH_OK;
     if (!l->weight || !l->normed || !l->logits || !l->losses)
         status = pl_fail_memory(err, "logits", pl_loss_memory(t->config, slab, whole));
-    else if (whole) status = read_whole(l, err);
+    else if (whole)
+        status = read_whole(l, err);
     if (status != PLEACH_OK) pl_loss_close(l);
     return status;
 }
@@ -84,7 +85,7 @@ uint64_t pl_loss_memory(const pl_config *config, size_t slab, bool whole)
     return (rows * C + slab * (C + V)) * sizeof(float) + slab * sizeof(double);
 }
 
-/* ---- forward ---------------------------------------------------------------------------------- */
+/* ---- forward -------------------------------------------------------------------------------- */
 
 /* Of at most a slab. */
 static void slab_logits(const pl_loss *l, const float *x, size_t n, float *logits)
@@ -97,8 +98,8 @@ static void slab_logits(const pl_loss *l, const float *x, size_t n, float *logit
         l->c->kernels.rms_norm(l->normed + m * C, x + m * C, l->t->final_norm, C, g->rms_norm_eps);
     for (size_t first = 0; first < V; first += PIECE) {
         size_t rows = PL_MIN(V - first, (size_t)PIECE);
-        pl_matmul(l->c->threads, false, true, n, rows, C, 1, l->normed, C, piece(l, first, rows),
-                  C, 0, logits + first, V);
+        pl_matmul(l->c->threads, false, true, n, rows, C, 1, l->normed, C, piece(l, first, rows), C,
+                  0, logits + first, V);
     }
     for (size_t m = 0; bias && m < n; m++) l->c->kernels.axpy_f32(logits + m * V, 1, bias, V);
 }
@@ -110,7 +111,7 @@ void pl_loss_logits(const pl_loss *l, const float *x, size_t n, float *logits)
         slab_logits(l, x + m * C, PL_MIN(n - m, l->slab), logits + m * V);
 }
 
-/* ---- loss -------------------------------------------------------------------------------------- */
+/* ---- loss ----------------------------------------------------------------------------------- */
 
 static size_t argmax(const float *x, size_t n)
 {

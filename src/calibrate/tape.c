@@ -17,7 +17,7 @@ static size_t list_arrays(pl_tape *tape, const pl_config *g, uint64_t n, bool ba
                           tape_array arrays[ARRAYS])
 {
     const uint64_t C = g->hidden_size, I = g->intermediate_size, half = g->rope.dims / 2;
-    const uint64_t Q = (uint64_t)g->n_heads * g->head_dim, K = (uint64_t)g->n_kv_heads * g->head_dim;
+    const uint64_t D = g->head_dim, Q = g->n_heads * D, K = g->n_kv_heads * D;
     const uint64_t raw = g->qk_norm, back = backward;
     float **d = tape->gradient;
     const tape_array all[ARRAYS] = {
@@ -92,10 +92,10 @@ pleach_status pl_tape_open(pl_tape *tape, const pl_transformer *t, size_t capaci
 
 void pl_tape_close(pl_tape *tape)
 {
-    float *arrays[] = {tape->x,    tape->normed1, tape->h,     tape->normed2, tape->q,
-                       tape->k,    tape->v,       tape->q_raw, tape->k_raw,   tape->mixed,
-                       tape->gate, tape->up,      tape->act,   tape->cos,     tape->sin,
-                       tape->probabilities,       tape->minus_sin, tape->scratch};
+    float *arrays[] = {
+        tape->x,   tape->normed1, tape->h,     tape->normed2,       tape->q,         tape->k,
+        tape->v,   tape->q_raw,   tape->k_raw, tape->mixed,         tape->gate,      tape->up,
+        tape->act, tape->cos,     tape->sin,   tape->probabilities, tape->minus_sin, tape->scratch};
     for (size_t i = 0; i < PL_COUNT(arrays); i++) pl_free(arrays[i]);
     for (size_t i = 0; i < PL_BLOCK_LINEARS; i++) pl_free(tape->gradient[i]);
     *tape = (pl_tape){0};

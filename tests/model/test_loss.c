@@ -141,9 +141,9 @@ static void its_own_teacher_teaches_nothing(void **state)
     close_setting(&s);
 }
 
-/* ---- drawn labels ----------------------------------------------------------------------------- */
+/* ---- drawn labels --------------------------------------------------------------------------- */
 
-/* After a call of no more than a slab: the label of token m, which alone has a negative gradient. */
+/* After a call of no more than a slab: the label of token m. Its gradient alone is negative. */
 static size_t drawn(const setting *s, size_t m)
 {
     const float *row = s->loss.logits + m * s->vocab;
