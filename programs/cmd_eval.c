@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pleach eval: perplexity on a text, and the distance from a teacher. */
+ * pleach eval: perplexity on a text, multiple-choice tasks, and the distance from a teacher. */
 #include <stdio.h>
 
 #include "base/memory.h"
@@ -10,7 +10,7 @@
 #include "model_options.h"
 
 typedef struct eval_values {
-    const char *path, *text, *teacher;
+    const char *path, *text, *tasks, *teacher;
     int64_t context, chunks;
     int score, json;
     model_values model;
@@ -92,16 +92,79 @@ static int evaluate(const eval_values *v, const pleach_model *m, const pleach_mo
     return EXIT_OK;
 }
 
+/* ---- multiple choice ----------------------------------------------------------------------- */
+
+static int show_tasks_progress(void *user, size_t done, size_t total, double accuracy)
+{
+    char left[32];
+    double spent = seconds_now() - *(double *)user;
+    progress_line("item %zu of %zu, %.1f %% right, %s left", done, total, 100 * accuracy,
+                  time_text(spent / (double)done * (double)(total - done), left));
+    return interrupted();
+}
+
+static int print_tasks_json(const pleach_tasks_result *r, bool teacher)
+{
+    json_t *o = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "items", (json_int_t)r->items,
+                          "choices", (json_int_t)r->choices, "acc", json_number(r->acc),
+                          "acc_error", json_number(r->acc_error), "acc_norm",
+                          json_number(r->acc_norm), "acc_norm_error",
+                          json_number(r->acc_norm_error), "seconds", json_number(r->seconds));
+    if (o && teacher) {
+        json_object_set_new(o, "teacher_acc", json_number(r->teacher_acc));
+        json_object_set_new(o, "teacher_acc_norm", json_number(r->teacher_acc_norm));
+        json_object_set_new(o, "same_choice", json_number(r->same_choice));
+        json_object_set_new(o, "same_choice_norm", json_number(r->same_choice_norm));
+    }
+    return print_json(o);
+}
+
+static void print_tasks(const pleach_tasks_result *r, bool teacher)
+{
+    char text[32];
+    printf("acc                 %.2f +- %.2f %%\n", 100 * r->acc, 100 * r->acc_error);
+    printf("acc_norm            %.2f +- %.2f %%\n", 100 * r->acc_norm, 100 * r->acc_norm_error);
+    if (teacher) {
+        printf("teacher             acc %.2f %%, acc_norm %.2f %%\n", 100 * r->teacher_acc,
+               100 * r->teacher_acc_norm);
+        printf("same choice         %.2f %%, by bytes %.2f %%\n", 100 * r->same_choice,
+               100 * r->same_choice_norm);
+    }
+    printf("scored              %zu items with %zu choices, %s\n", r->items, r->choices,
+           time_text(r->seconds, text));
+}
+
+static int evaluate_tasks(const eval_values *v, const pleach_model *m, const pleach_model *teacher,
+                          const char *lines, size_t size)
+{
+    pleach_error err;
+    pleach_tasks_result result;
+    pleach_tasks_settings s;
+    double start = seconds_now();
+    pleach_tasks_settings_defaults(&s);
+    s.progress = show_tasks_progress;
+    s.user = &start;
+    catch_interrupts(false);
+    pleach_status status = pleach_eval_tasks(m, teacher, lines, size, &s, &result, &err);
+    progress_end();
+    if (status != PLEACH_OK) return fail_status(&err);
+    if (v->json) return print_tasks_json(&result, teacher != NULL);
+    print_tasks(&result, teacher != NULL);
+    return EXIT_OK;
+}
+
 static int run(const void *values)
 {
     const eval_values *v = values;
     pleach_model *m = NULL, *teacher = NULL;
     char *text = NULL;
     size_t size = 0;
-    int status = read_input(v->text, &text, &size);
+    if (!v->text == !v->tasks) return fail_usage("eval: expected one of --text and --tasks");
+    int status = read_input(v->text ? v->text : v->tasks, &text, &size);
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK && v->teacher) status = open_model(v->teacher, &v->model, &teacher);
-    if (status == EXIT_OK) status = evaluate(v, m, teacher, text, size);
+    if (status == EXIT_OK)
+        status = (v->text ? evaluate : evaluate_tasks)(v, m, teacher, text, size);
     pleach_model_close(teacher);
     pleach_model_close(m);
     pl_free(text);
@@ -112,10 +175,15 @@ static const option options[] = {
     MODEL_OPERAND(eval_values),
     {.name = "text",
      .type = OPTION_PATH,
-     .required = true,
      .argument = "FILE",
      .help = "the text to predict; \"-\" is standard input",
      OPTION_AT(eval_values, text)},
+    {.name = "tasks",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .help = "multiple-choice items instead, a JSON object a line: context or question, choices, "
+             "answer",
+     OPTION_AT(eval_values, tasks)},
     {.name = "teacher",
      .type = OPTION_PATH,
      .argument = "MODEL",
@@ -149,17 +217,23 @@ static const option options[] = {
 
 const command eval_command = {
     .name = "eval",
-    .summary = "measure perplexity, and KL from a teacher, on a text",
+    .summary = "measure perplexity, tasks, and KL from a teacher",
     .description =
         "Measures how well a model predicts a text: perplexity with its standard error. With a "
         "teacher also the mean and 99th percentile of KL(teacher || model) in nats per token, and "
         "how often both have the same likeliest token. The text is cut into chunks of --ctx "
-        "tokens, each on its own, without a begin token.",
+        "tokens, each on its own, without a begin token.\n\n"
+        "With --tasks the choices of multiple-choice items are scored by their log likelihood: how "
+        "often the answer is the likeliest by sum (acc) and by sum over bytes (acc_norm). An item "
+        "is a line such as {\"question\": \"What is 2 + 3?\", \"choices\": [\"5\", \"6\"], "
+        "\"answer\": 0}; \"context\" instead of \"question\" is taken as it is.",
     .options = options,
     .n_options = PL_COUNT(options),
     .examples = (const char *const[]){"pleach eval model-4bit --text book.txt",
                                       "pleach eval model-4bit --teacher model.gguf --text book.txt "
                                       "--chunks 16 --score second-half --json",
+                                      "pleach eval model-4bit --teacher model.gguf --tasks "
+                                      "items.jsonl",
                                       NULL},
     .values_size = sizeof(eval_values),
     .defaults = defaults,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quality on a text: perplexity, and distance from a teacher. */
+ * Quality on a text: perplexity, and distance from a teacher; and on multiple-choice tasks. */
 #ifndef PLEACH_EVAL_H
 #define PLEACH_EVAL_H
 
@@ -49,6 +49,37 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_eval(const pleach_model *model
                                                        const pleach_eval_settings *settings,
                                                        pleach_eval_result *result,
                                                        pleach_error *err);
+
+/* ---- multiple choice ----------------------------------------------------------------------- */
+
+typedef struct pleach_tasks_settings {
+    /* Called after each item; non-zero return stops. May be NULL. */
+    int (*progress)(void *user, size_t done, size_t total, double accuracy);
+    void *user;
+    unsigned char reserved[32];
+} pleach_tasks_settings;
+
+PLEACH_API void pleach_tasks_settings_defaults(pleach_tasks_settings *s);
+
+/* Shares are 0..1; errors are standard errors of means. */
+typedef struct pleach_tasks_result {
+    size_t items, choices;          /* choices of all items together */
+    double acc, acc_error;          /* the likeliest choice is the answer */
+    double acc_norm, acc_norm_error; /* the likeliest by log likelihood over bytes is */
+    /* With a teacher; zero without. */
+    double teacher_acc, teacher_acc_norm;
+    double same_choice, same_choice_norm; /* both models take the same one */
+    double seconds;
+} pleach_tasks_result;
+
+/* Scores multiple-choice items by the log likelihood of each choice after the context. One JSON
+ * object a line: "context" (taken as it is) or "question" (asked as "Question: ...\nAnswer:"),
+ * "choices" (2 to 64 texts) and "answer" (the index of the right one); other keys are ignored. A
+ * blank goes between context and choice unless one is there. Lines that are not so are refused by
+ * their number before any is scored. settings and teacher may be NULL. */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_eval_tasks(
+    const pleach_model *model, const pleach_model *teacher, const char *lines, size_t size,
+    const pleach_tasks_settings *settings, pleach_tasks_result *result, pleach_error *err);
 
 #ifdef __cplusplus
 }

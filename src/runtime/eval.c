@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "distribution.h"
 #include "session.h"
 
 /* Logits of one model held at once: 255 rows of 49152. */
@@ -41,38 +42,16 @@ typedef struct evaluation {
 
 /* ---- one token ------------------------------------------------------------------------------- */
 
-typedef struct distribution {
-    double max, log_sum; /* log p(i) = (logit i - max) - log_sum */
-    size_t top;          /* lowest id of the largest logits */
-} distribution;
-
-static distribution measure(const float *logits, size_t vocab)
-{
-    distribution d = {.top = 0};
-    double sum = 0;
-    for (size_t i = 1; i < vocab; i++)
-        if (logits[i] > logits[d.top]) d.top = i;
-    d.max = logits[d.top];
-    for (size_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - d.max);
-    d.log_sum = log(sum);
-    return d;
-}
-
-static double log_probability(const distribution *d, float logit)
-{
-    return ((double)logit - d->max) - d->log_sum;
-}
-
 static score score_token(const float *logits, const float *teacher, size_t vocab, int32_t next)
 {
-    distribution p = measure(logits, vocab), q;
-    score s = {.nll = -log_probability(&p, logits[next])};
+    pl_distribution p = pl_distribution_of(logits, vocab), q;
+    score s = {.nll = -pl_log_probability(&p, logits[next])};
     if (teacher) {
-        q = measure(teacher, vocab);
-        s.teacher_nll = -log_probability(&q, teacher[next]);
+        q = pl_distribution_of(teacher, vocab);
+        s.teacher_nll = -pl_log_probability(&q, teacher[next]);
         for (size_t i = 0; i < vocab; i++) {
-            double lq = log_probability(&q, teacher[i]);
-            s.kl += exp(lq) * (lq - log_probability(&p, logits[i]));
+            double lq = pl_log_probability(&q, teacher[i]);
+            s.kl += exp(lq) * (lq - pl_log_probability(&p, logits[i]));
         }
         s.same_top = p.top == q.top;
     }

@@ -56,7 +56,7 @@ expect 2 'OUT is missing' "$PLEACH" quantize a
 expect 2 'SRC is missing' "$PLEACH" quantize
 expect 2 '"c" is one word too many' "$PLEACH" quantize a b c
 expect 2 'MODEL is missing' "$PLEACH" inspect
-expect 2 '--text is missing' "$PLEACH" eval m
+expect 2 'one of --text and --tasks' "$PLEACH" eval m
 expect 2 'expected one prompt' "$PLEACH" run m
 expect 2 'expected one prompt' "$PLEACH" run m -p x -f y
 expect 2 'TEXT or --file' "$PLEACH" tokenize m x --file y

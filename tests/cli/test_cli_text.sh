@@ -144,6 +144,14 @@ cp "$out" "$work/json"
 expect 0 '' "$PLEACH" eval "$m" --text "$work/text" --ctx 64 --chunks 4 --score second-half --teacher "$m" --json -t 1
 diff <(grep -v seconds "$out") <(grep -v seconds "$work/json") >/dev/null || fault "eval depends on threads"
 expect 1 'cannot open' "$PLEACH" eval "$m" --text "$work/no-text"
+head -4 "$PLEACH_SOURCE/bench/tasks.jsonl" >"$work/tasks"
+expect 0 '' "$PLEACH" eval "$m" --tasks "$work/tasks" --teacher "$m"
+expect_output '^same choice         100.00 %'
+expect 0 '' "$PLEACH" eval "$m" --tasks "$work/tasks" --json
+expect_output '"acc_norm_error": '
+echo '{"question": "2 + 3?"}' >>"$work/tasks"
+expect 1 'line 5: choices' "$PLEACH" eval "$m" --tasks "$work/tasks"
+expect 2 'one of --text and --tasks' "$PLEACH" eval "$m" --tasks "$work/tasks" --text "$work/text"
 expect 1 '.' "$PLEACH" eval "$m" --text /dev/null
 expect 1 'no-teacher' "$PLEACH" eval "$m" --text "$work/text" --teacher "$work/no-teacher"
 
