@@ -133,6 +133,13 @@ bool pl_cholesky_upper(int threads, double *a, size_t n)
     return true;
 }
 
+bool pl_divide(double *a, size_t n, double *b, size_t m)
+{
+    prepare();
+    /* By columns b is [n][m], and a^-1 stands on its left. */
+    return LAPACKE_dposv_work(LAPACK_COL_MAJOR, 'U', (int)n, (int)m, a, (int)n, b, (int)n) == 0;
+}
+
 void pl_unit_blocks(int threads, double *u, size_t n, size_t block)
 {
     size_t blocks = tiles(n, block);

@@ -25,6 +25,10 @@ void pl_gram_rows(int threads, size_t n, size_t k, const float *a, size_t lda, f
  * of the result is zero. Returns false, a destroyed, when a is not positive definite or not finite. */
 bool pl_cholesky_upper(int threads, double *a, size_t n);
 
+/* b [m][n] <- b a^-1 for symmetric positive definite a [n][n], destroyed. False when it is not that,
+ * and b is left as it was. */
+bool pl_divide(double *a, size_t n, double *b, size_t m);
+
 /* u[:,J] <- u[:,J] u[J,J]^-1 for each run J of `block` columns of the upper triangular u [n][n]: the
  * blocks on its diagonal become those of the unit matrix. */
 void pl_unit_blocks(int threads, double *u, size_t n, size_t block);

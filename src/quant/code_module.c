@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "code_trellis.h"
+#include "ldlq.h"
 #include "rotate_matrix.h"
 
 #define STRIP_NUMBERS ((uint64_t)1 << 21) /* encoded between two progress calls */
@@ -30,11 +31,12 @@ static size_t aligned(size_t bytes)
 
 typedef struct buffer_sizes {
     uint64_t matrix, decoded, data, input, output; /* numbers, but data: bytes */
+    uint64_t blocks; /* bytes that coding takes for itself */
 } buffer_sizes;
 
 static buffer_sizes largest(const pl_plan_item *items, size_t n, const pl_feedback_settings *f)
 {
-    buffer_sizes s = {1, 1, 1, 0, 0};
+    buffer_sizes s = {1, 1, 1, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const pl_plan_item *item = &items[i];
         const pl_module *m = &item->module;
@@ -45,6 +47,8 @@ static buffer_sizes largest(const pl_plan_item *items, size_t n, const pl_feedba
             s.matrix = PL_MAX(s.matrix, t->rows * t->cols);
             s.decoded = PL_MAX(s.decoded, (f->inputs ? t->rows : pl_coder_strip(t)) * t->cols);
             if (f->inputs) s.input = PL_MAX(s.input, m->in * m->in);
+            if (f->inputs && t->axis)
+                s.blocks = PL_MAX(s.blocks, pl_ldlq_blocks_memory(t, m->in));
             if (f->outputs) s.output = PL_MAX(s.output, m->out * m->out);
         } else {
             s.matrix = PL_MAX(s.matrix, AFFINE_ROWS * m->in);
@@ -56,7 +60,8 @@ static buffer_sizes largest(const pl_plan_item *items, size_t n, const pl_feedba
 uint64_t pl_coder_memory(const pl_plan_item *items, size_t n, const pl_feedback_settings *feedback)
 {
     buffer_sizes s = largest(items, n, feedback);
-    return (s.matrix + s.decoded) * sizeof(float) + (s.input + s.output) * sizeof(double) + s.data;
+    return (s.matrix + s.decoded) * sizeof(float) + (s.input + s.output) * sizeof(double) + s.data +
+           s.blocks;
 }
 
 pleach_status pl_coder_open(pl_coder *c, const pl_plan_item *items, size_t n, pleach_error *err)

@@ -230,12 +230,15 @@ static void prepare(trellis_work *w, pl_feedback_report *r)
 static pleach_status encode_with_feedback(trellis_work *w, pl_feedback_report *r, pleach_error *err)
 {
     const pl_coder *c = w->coder;
-    pl_ldlq l = {.item = w->item, .coder = c, .encoder = w->encoder, .input = &w->input,
+    pl_basis basis = input_basis(w);
+    pl_ldlq l = {.item = w->item, .coder = c, .encoder = w->encoder, .statistics = &w->weighted,
+                 .basis = &basis, .input = &w->input,
                  .output = r->outputs == PL_FEEDBACK_APPLIED ? &w->output : NULL,
                  .matrix = c->matrix, .work = c->decoded, .codes = w->codes, .scales = w->scales,
                  .batch = BATCH};
     bool peak = false;
-    PL_TRY(pl_ldlq_features(&l, &peak, err));
+    PL_TRY(w->item->trellis.axis ? pl_ldlq_blocks(&l, &peak, err)
+                                 : pl_ldlq_features(&l, &peak, err));
     if (!peak) return PLEACH_OK;
     r->inputs = PL_FEEDBACK_PEAK;
     return pl_load_rotated(w->item, c->kernels, c->threads, c->matrix, w->output_scale, err);

@@ -18,7 +18,6 @@
 #include "base/matrix.h"
 #include "base/memory.h"
 
-#define PEAK_LIMIT 4
 #define MAX_START 65504.0 /* a larger scale is no fp16 number */
 
 typedef struct feature {
@@ -35,7 +34,7 @@ typedef struct feature {
 
 /* ---- one feature ---------------------------------------------------------------------------- */
 
-static double power_of(const float *x, size_t n)
+double pl_row_power(const float *x, size_t n)
 {
     double lane[8] = {0}, sum = 0;
     size_t i = 0;
@@ -46,18 +45,17 @@ static double power_of(const float *x, size_t n)
     return sum;
 }
 
-static float largest_of(const float *x, size_t n)
+float pl_row_largest(const float *x, size_t n)
 {
     float largest = 0;
     for (size_t i = 0; i < n; i++) largest = PL_MAX(fabsf(x[i]), largest);
     return largest;
 }
 
-/* Peak over RMS; 0 for zeros. */
-static double crest(const float *x, size_t n)
+double pl_row_crest(const float *x, size_t n)
 {
-    double power = power_of(x, n);
-    return power > 0 ? largest_of(x, n) / sqrt(power / (double)n) : 0;
+    double power = pl_row_power(x, n);
+    return power > 0 ? pl_row_largest(x, n) / sqrt(power / (double)n) : 0;
 }
 
 static pl_block_job block_job(const feature *f, uint64_t row, size_t block, uint16_t scale,
@@ -130,16 +128,16 @@ static pleach_status code_feature(const feature *f, uint64_t row, float *t, bool
 {
     const pl_ldlq *l = f->l;
     pl_block_sums sums = {0, 0};
-    double power = power_of(t, f->width), rms = sqrt(power / (double)f->width);
+    double power = pl_row_power(t, f->width), rms = sqrt(power / (double)f->width);
     double scale = f->start * rms;
-    *fine = power <= DBL_MAX && scale <= MAX_START && largest_of(t, f->width) <= f->highest * rms;
+    *fine = power <= DBL_MAX && scale <= MAX_START && pl_row_largest(t, f->width) <= f->highest * rms;
     if (!*fine) return PLEACH_OK;
     uint16_t start = pl_encoder_scale(scale);
     l->scales[row] = 0;
     if (power > 0) {
         PL_TRY(l->output ? search_blocks(f, row, start, t, &sums, err)
                          : search_feature(f, row, start, t, &sums, err));
-        if (l->output) power = power_of(t, f->width);
+        if (l->output) power = pl_row_power(t, f->width);
         l->scales[row] = pl_encoder_refit(power, sums, start);
     } else {
         memset(f->values, 0, f->cols * sizeof *f->values);
@@ -177,7 +175,7 @@ static pleach_status code_features(feature *f, bool *fine, pleach_error *err)
     for (size_t j = 0; j < n; j++) {
         const float *w = l->matrix + l->input->order[j] * cols;
         memcpy(l->work + j * cols, w, cols * sizeof *w);
-        f->highest = PL_MAX(f->highest, PEAK_LIMIT * crest(w, f->width));
+        f->highest = PL_MAX(f->highest, PL_LDLQ_PEAK_LIMIT * pl_row_crest(w, f->width));
     }
     for (size_t first = 0, end; first < n && *fine; first = end) {
         end = PL_MIN(first + l->batch, n);
@@ -191,15 +189,20 @@ static pleach_status code_features(feature *f, bool *fine, pleach_error *err)
     return PLEACH_OK;
 }
 
-pleach_status pl_ldlq_features(const pl_ldlq *l, bool *peak, pleach_error *err)
+double pl_ldlq_start(const pl_ldlq *l)
 {
     /* Best for Gaussian rows: the code's values are bounded, at more bits the far ones cost more. */
     static const double factor[] = {1, 1 / .92, 1 / .88};
+    return factor[l->item->trellis.bits - 2] / pl_encoder_code_rms(l->encoder);
+}
+
+pleach_status pl_ldlq_features(const pl_ldlq *l, bool *peak, pleach_error *err)
+{
     const pleach_trellis *g = &l->item->trellis;
     feature f = {.l = l, .width = l->item->width, .cols = g->cols, .T = g->block,
                  .blocks = g->cols / g->block};
     bool fine = true;
-    f.start = factor[g->bits - 2] / pl_encoder_code_rms(l->encoder);
+    f.start = pl_ldlq_start(l);
     f.jobs = pl_alloc(f.blocks, sizeof *f.jobs);
     f.values = pl_calloc(f.cols, 3 * sizeof *f.values);
     pleach_status status;

@@ -444,6 +444,113 @@ static void test_hard_statistics(void **state)
     drop_problem(&p);
 }
 
+/* Feedback between outputs lowers the loss that it is made for, and the report tells the truth. */
+static void test_two_sided(void **state)
+{
+    (void)state;
+    static const pleach_rotate rotations[] = {PLEACH_ROTATE_BOTH, PLEACH_ROTATE_INPUT_SCALE};
+    problem p = make_problem(576, 96, 6);
+    p.stats.output = p.packed_g;
+    for (size_t i = 0; i < PL_COUNT(rotations); i++) {
+        pl_feedback_settings s = DEFAULT;
+        s.output_damping = .01;
+        fill_item(&p, 3, 0, rotations[i]);
+        result one = run(&p, &s, 2);
+        s.two_sided = true;
+        result two = run(&p, &s, 2);
+        double first = loss(&p, one.q, p.g), second = loss(&p, two.q, p.g);
+        assert_int_equal(one.coded.feedback.outputs, PL_FEEDBACK_NO_STATISTICS);
+        assert_int_equal(two.coded.feedback.outputs, PL_FEEDBACK_APPLIED);
+        assert_close(one.coded.feedback.loss, first / 2, 1e-3);
+        assert_close(two.coded.feedback.loss, second / 2, 1e-3);
+        assert_close(one.coded.feedback.estimate[1], first / 2, .25);
+        assert_true(second < .8 * first);
+        drop_result(&one);
+        drop_result(&two);
+    }
+    /* Statistics of outputs that cannot be used: one-sided, and said so. */
+    fill_item(&p, 3, 0, PLEACH_ROTATE_INPUT_SCALE);
+    pl_feedback_settings s = DEFAULT;
+    result one = run(&p, &s, 2);
+    s.two_sided = true;
+    p.packed_g[7] = NAN;
+    result two = run(&p, &s, 2);
+    assert_int_equal(two.coded.feedback.inputs, PL_FEEDBACK_APPLIED);
+    assert_int_equal(two.coded.feedback.outputs, PL_FEEDBACK_NOT_FINITE);
+    assert_true(same_codes(&one, &two));
+    drop_result(&one);
+    drop_result(&two);
+    drop_problem(&p);
+}
+
+/* Along axis 1 feedback between blocks helps, and each sweep after it. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    problem p = make_problem(96, 1100, 7);
+    fill_item(&p, 3, 1, PLEACH_ROTATE_BOTH);
+    assert_true(p.item.trellis.cols / p.item.trellis.block > 3);
+    result without = run(&p, &OFF, 2);
+    double last = loss(&p, without.q, NULL);
+    drop_result(&without);
+    for (int sweeps = 0; sweeps <= 2; sweeps++) {
+        pl_feedback_settings s = DEFAULT;
+        s.sweeps = sweeps;
+        result with = run(&p, &s, 3), single = run(&p, &s, 1);
+        assert_int_equal(with.coded.feedback.inputs, PL_FEEDBACK_APPLIED);
+        assert_true(same_codes(&with, &single));
+        double now = loss(&p, with.q, NULL);
+        assert_true(now < (sweeps == 0 ? .8 : sweeps == 1 ? .99 : 1) * last);
+        assert_close(with.coded.feedback.plain[0], now, 1e-3);
+        assert_close(with.coded.feedback.plain[1], loss(&p, NULL, NULL), 1e-3);
+        last = now;
+        drop_result(&with);
+        drop_result(&single);
+    }
+    drop_problem(&p);
+}
+
+/* Rows that are hard on a scale, at every k, axis and rotation: all is finite and errors fall. */
+static void test_hard_rows(void **state)
+{
+    (void)state;
+    problem p = make_problem(64, 512, 8);
+    float *w = p.w;
+    for (size_t j = 0; j < 512; j++) {
+        w[0 * 512 + j] = 0;
+        w[1 * 512 + j] = 1e-40f;
+        w[2 * 512 + j] = j == 9 ? 1e-30f : 0;
+        w[3 * 512 + j] = -0.0f;
+        w[4 * 512 + j] = j & 1 ? 3 : -3;
+        w[5 * 512 + j] = j == 100 ? 900 : w[5 * 512 + j];
+    }
+    for (int zeros = 0; zeros < 2; zeros++) {
+        if (zeros) memset(w, 0, 64 * 512 * sizeof *w);
+        pl_map_close(&p.map);
+        assert_ok(pl_write_file(at("matrix"), w, 64 * 512 * sizeof *w, err));
+        assert_ok(pl_map_open(&p.map, at("matrix"), err));
+        for (uint32_t axis = 0; axis < 2; axis++) {
+            for (int rotate = 0; rotate <= PLEACH_ROTATE_INPUT_SCALE; rotate++) {
+                double last = 1;
+                for (uint32_t k = 2; k <= 4; k++) {
+                    fill_item(&p, k, axis, (pleach_rotate)rotate);
+                    result r = run(&p, &DEFAULT, 2);
+                    for (size_t i = 0; i < 64 * 512; i++)
+                        assert_true(zeros ? r.q[i] == 0 : isfinite(r.q[i]));
+                    assert_true(isfinite(r.coded.feedback.plain[0]));
+                    double now = zeros ? 0 : r.coded.feedback.plain[0] / r.coded.feedback.plain[1];
+                    if (now > last) fail_msg("axis %u rotate %d k %u: %g after %g, %s", axis, rotate,
+                                             k, now, last,
+                                             pl_feedback_state_text(r.coded.feedback.inputs));
+                    last = now;
+                    drop_result(&r);
+                }
+            }
+        }
+    }
+    drop_problem(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +558,9 @@ int main(void)
         cmocka_unit_test(test_theory),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_hard_statistics),
+        cmocka_unit_test(test_two_sided),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_hard_rows),
     };
     return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
 }
