@@ -12,14 +12,31 @@
 
 enum { ROWS_AT_ONCE = 64 };
 
-/* Trellis matrices a matrix at a time, others by rows. */
-static pleach_status read_weight(const pl_block *b, int i, const pl_weight *w, pleach_error *err)
+static void read_rows(const pl_block *b, int i, const pl_weight *w)
 {
-    if (w->coding == PL_CODING_TRELLIS) return pl_weight_dense_f32(w, b->weight[i], err);
 #pragma omp parallel for num_threads(b->c->threads) schedule(dynamic)
     for (uint64_t row = 0; row < w->out; row += ROWS_AT_ONCE)
         pl_weight_rows_f32(w, row, PL_MIN(w->out - row, (uint64_t)ROWS_AT_ONCE),
                            b->weight[i] + row * w->in);
+}
+
+/* Trellis matrices side by side, others by rows. */
+static pleach_status read_weights(const pl_block *b, const pl_linear *const *linears,
+                                  pleach_error *err)
+{
+    pleach_status status[PL_BLOCK_LINEARS] = {PLEACH_OK};
+    pleach_error errors[PL_BLOCK_LINEARS];
+#pragma omp parallel for num_threads(b->c->threads) schedule(dynamic)
+    for (int i = 0; i < PL_BLOCK_LINEARS; i++)
+        if (linears[i]->w.coding == PL_CODING_TRELLIS)
+            status[i] = pl_weight_dense_f32(&linears[i]->w, b->weight[i], &errors[i]);
+    for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
+        if (status[i] != PLEACH_OK) {
+            if (err) *err = errors[i];
+            return status[i];
+        }
+        if (linears[i]->w.coding != PL_CODING_TRELLIS) read_rows(b, i, &linears[i]->w);
+    }
     return PLEACH_OK;
 }
 
@@ -29,21 +46,21 @@ pleach_status pl_block_open(pl_block *b, const pl_transformer *t, const pl_compu
     const pl_layer *l = &t->layers[layer];
     const pl_linear *linears[PL_BLOCK_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
                                                   &l->gate, &l->up, &l->down};
+    pleach_status status = PLEACH_OK;
     *b = (pl_block){.t = t, .c = c, .layer = l};
-    for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
+    for (int i = 0; i < PL_BLOCK_LINEARS && status == PLEACH_OK; i++) {
         const pl_weight *w = &linears[i]->w;
         b->out[i] = w->out;
         b->in[i] = w->in;
         b->bias[i] = linears[i]->bias;
         b->weight[i] = pl_alloc(w->out * w->in, sizeof(float));
-        pleach_status status = b->weight[i] ? read_weight(b, i, w, err)
-                                            : pl_fail_memory(err, "a block's weights in f32",
-                                                             w->out * w->in * sizeof(float));
-        if (status == PLEACH_OK) continue;
-        pl_block_close(b);
-        return status;
+        if (!b->weight[i])
+            status = pl_fail_memory(err, "a block's weights in f32",
+                                    w->out * w->in * sizeof(float));
     }
-    return PLEACH_OK;
+    if (status == PLEACH_OK) status = read_weights(b, linears, err);
+    if (status != PLEACH_OK) pl_block_close(b);
+    return status;
 }
 
 void pl_block_close(pl_block *b)
