@@ -13,7 +13,11 @@
 
 typedef struct quantize_values {
     const char *source, *out, *cpu, *budget, *plan, *save_plan;
-    double budget_file; /* GB */
+    const char *calib, *statistics;
+    double budget_file, memory; /* GB */
+    double damping, output_damping; /* in means of the diagonal */
+    int64_t calib_tokens;
+    int plain_hessian, two_sided;
     int64_t bits, state_bits, embed_bits, head_bits, seed, threads;
     int axis, rotate, force, restart, dry_run, json;
     option_texts keep, bits_for;
@@ -31,16 +35,23 @@ static void defaults(void *values)
     v->seed = (int64_t)s.seed;
     v->axis = s.axis;
     v->rotate = (int)s.rotate;
+    v->calib = s.calib;
+    v->calib_tokens = (int64_t)s.calib_tokens;
+    v->damping = s.damping;
+    v->output_damping = s.output_damping;
 }
 
 static int show_progress(void *user, const pleach_quantize_progress *p)
 {
-    char left[32];
+    char text[32];
     (void)user;
-    progress_line(
-        "%5.1f %%  %.2f M weights/s  %s left  %.40s",
-        p->total ? 100 * (double)p->done / (double)p->total : 0, p->weights_per_second * 1e-6,
-        p->seconds_left < 0 ? "?" : time_text(p->seconds_left, left), p->tensor ? p->tensor : "");
+    const char *left = p->seconds_left < 0 ? "?" : time_text(p->seconds_left, text);
+    if (strcmp(p->stage, "coding") == 0)
+        progress_line("%5.1f %%  %.2f M weights/s  %s left  %.40s", 100 * p->share,
+                      p->weights_per_second * 1e-6, left, p->tensor);
+    else
+        progress_line("calibration %5.1f %%  %s left  %s %.40s", 100 * p->share, left, p->stage,
+                      p->tensor);
     return interrupted();
 }
 
@@ -54,6 +65,14 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->head_bits = (uint32_t)v->head_bits;
     s->rotate = (pleach_rotate)v->rotate;
     s->seed = (uint64_t)v->seed;
+    s->calib = v->calib;
+    s->calib_tokens = (size_t)v->calib_tokens;
+    s->statistics = v->statistics;
+    s->memory = (uint64_t)(v->memory * 1e9);
+    s->fisher = !v->plain_hessian;
+    s->two_sided = v->two_sided;
+    s->damping = v->damping;
+    s->output_damping = v->output_damping;
     s->keep = v->keep.items;
     s->n_keep = v->keep.n;
     s->budget_file = (uint64_t)(v->budget_file * 1e9);
@@ -244,6 +263,55 @@ static const option options[] = {
      .max = 9007199254740991,
      .help = "seed of the rotations",
      OPTION_AT(quantize_values, seed)},
+    {.name = "calib",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .automatic = "none",
+     .help = "text or JSONL (.jsonl) to calibrate on, or self: text that the model writes, or none",
+     OPTION_AT(quantize_values, calib)},
+    {.name = "calib-tokens",
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 32,
+     .max = 1e9,
+     .help = "how many tokens of it at most",
+     OPTION_AT(quantize_values, calib_tokens)},
+    {.name = "statistics",
+     .type = OPTION_PATH,
+     .argument = "DIR",
+     .automatic = "a folder that is gone at the end",
+     .help = "keep what calibration finds in DIR, or use what another run found there",
+     OPTION_AT(quantize_values, statistics)},
+    {.name = "memory",
+     .type = OPTION_REAL,
+     .argument = "GB",
+     .min = 0,
+     .max = 1e6,
+     .automatic = "no limit",
+     .help = "what calibration may use, in 10^9 bytes; with less it takes longer",
+     OPTION_AT(quantize_values, memory)},
+    {.name = "plain-hessian",
+     .type = OPTION_FLAG,
+     .help = "no backward pass: tokens count alike, whatever their part in the loss",
+     OPTION_AT(quantize_values, plain_hessian)},
+    {.name = "two-sided",
+     .type = OPTION_FLAG,
+     .help = "error feedback between outputs too",
+     OPTION_AT(quantize_values, two_sided)},
+    {.name = "damping",
+     .type = OPTION_REAL,
+     .argument = "X",
+     .min = 0,
+     .max = 1e6,
+     .help = "added to the diagonal of input statistics, in means of it",
+     OPTION_AT(quantize_values, damping)},
+    {.name = "output-damping",
+     .type = OPTION_REAL,
+     .argument = "X",
+     .min = 0,
+     .max = 1e6,
+     .help = "the same for output statistics",
+     OPTION_AT(quantize_values, output_damping)},
     {.name = "keep",
      .type = OPTION_TEXTS,
      .argument = "PATTERN",
@@ -276,7 +344,9 @@ const command quantize_command = {
         "Packs the linear layers of a checkpoint into a bitshift trellis, and its embedding and "
         "output head into affine groups; norms and biases stay.\n\n"
         "OUT appears only when it is whole. Work in progress lies in OUT.partial: after Ctrl-C, a "
-        "full disk or a crash the same command goes on where it stopped.",
+        "full disk or a crash the same command goes on where it stopped.\n\n"
+        "With --calib, text is run through the model first, to see which errors of the weights "
+        "matter. Runs with the same --statistics DIR share what was found.",
     .options = options,
     .n_options = PL_COUNT(options),
     .examples =

@@ -21,6 +21,8 @@ typedef enum pleach_rotate {
 } pleach_rotate;
 
 typedef struct pleach_quantize_progress {
+    const char *stage;               /* "text", "forward", "backward": calibration; "coding" */
+    double share;                    /* of calibration or of coding, 0 to 1 */
     const char *tensor;              /* the one in work */
     uint64_t done, total;            /* weights */
     double seconds, seconds_left;    /* seconds_left < 0: not known yet */

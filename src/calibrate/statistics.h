@@ -32,13 +32,24 @@ static inline uint64_t pl_triangle_size(uint64_t n)
 
 typedef struct pl_statistics pl_statistics;
 
+/* What a folder holds. */
+typedef struct pl_statistics_info {
+    uint32_t blocks;
+    uint64_t tokens; /* of the text */
+    bool fisher, output;
+} pl_statistics_info;
+
 /* Opens a whole folder. PLEACH_ERR_MISSING when there is none or it is unfinished,
  * PLEACH_ERR_MISMATCH names the first field that differs from `binding` (NULL: any). */
 pleach_status pl_statistics_open(const char *dir, const json_t *binding, pl_statistics **out,
                                  pleach_error *err);
 void pl_statistics_close(pl_statistics *s); /* accepts NULL */
-/* A module that calibration did not reach gets NULL pointers and 0 tokens. */
+void pl_statistics_get_info(const pl_statistics *s, pl_statistics_info *info);
+/* A module that calibration did not reach gets NULL pointers and 0 tokens, and so does a statistic
+ * for which no token had finite numbers. */
 pleach_status pl_statistics_get(const pl_statistics *s, const pl_module *m,
                                 pl_module_statistics *out, pleach_error *err);
+/* Gives back the memory of the pages that were read. */
+void pl_module_statistics_release(const pl_module_statistics *m);
 
 #endif

@@ -5,6 +5,8 @@
 #include "json.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -158,4 +160,31 @@ pleach_status pl_json_bool_or(pl_json_source at, const json_t *object, const cha
                               pleach_error *err)
 {
     return pl_json_get(object, key) ? pl_json_bool(at, object, key, v, err) : PLEACH_OK;
+}
+
+static bool difference(const json_t *there, const json_t *asked, const char *name, char *line,
+                       size_t size)
+{
+    if (json_is_object(there) && json_is_object(asked)) {
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)asked, key, value) {
+            char inner[200];
+            snprintf(inner, sizeof inner, "%s%s%s", name, *name ? "." : "", key);
+            if (difference(json_object_get(there, key), value, inner, line, size)) return true;
+        }
+        return false;
+    }
+    if (there && json_equal(there, asked)) return false;
+    char *a = there ? json_dumps(there, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *b = json_dumps(asked, JSON_ENCODE_ANY | JSON_COMPACT);
+    snprintf(line, size, "%s is %.100s there and %.100s now", name, a ? a : "absent", b ? b : "?");
+    free(a);
+    free(b);
+    return true;
+}
+
+bool pl_json_difference(const json_t *there, const json_t *asked, char *line, size_t size)
+{
+    return difference(there, asked, "", line, size);
 }

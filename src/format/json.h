@@ -52,4 +52,8 @@ pleach_status pl_json_bool_or(pl_json_source at, const json_t *object, const cha
 /* What kind of value it is, for error lines: "a string", "null", "nothing" for NULL. */
 const char *pl_json_kind(const json_t *value);
 
+/* Writes "a.b is 3 there and 4 now" for the first value of `asked`, objects within objects, that
+ * `there` lacks or has otherwise; false when there is none. */
+bool pl_json_difference(const json_t *there, const json_t *asked, char *line, size_t size);
+
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The work folder. It is flat but for "out", the result being put together, and "old", an output
- * about to be replaced. */
+ * The work folder. It is flat but for "statistics", what calibration found, "out", the result being
+ * put together, and "old", an output about to be replaced. */
 #include "job.h"
 
 #include <dirent.h>
@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "format/json.h"
 
 #define JOB_FILE "job.json"
 #define PART_SUFFIX ".safetensors"
@@ -93,30 +94,6 @@ json_t *pl_source_fingerprint(const pleach_checkpoint *c, int threads)
 
 /* ---- the job file --------------------------------------------------------------------------- */
 
-/* Writes "a.b: 3 there, 4 asked for" for the first value that differs; false if none does. */
-static bool first_difference(const json_t *there, const json_t *asked, const char *name, char *line,
-                             size_t size)
-{
-    if (json_is_object(there) && json_is_object(asked)) {
-        const char *key;
-        json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)asked, key, value) {
-            char inner[200];
-            snprintf(inner, sizeof inner, "%s%s%s", name, *name ? "." : "", key);
-            if (first_difference(json_object_get(there, key), value, inner, line, size))
-                return true;
-        }
-        return false;
-    }
-    if (there && json_equal(there, asked)) return false;
-    char *a = there ? json_dumps(there, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    char *b = json_dumps(asked, JSON_ENCODE_ANY | JSON_COMPACT);
-    snprintf(line, size, "%s is %.100s there and %.100s now", name, a ? a : "absent", b ? b : "?");
-    free(a);
-    free(b);
-    return true;
-}
-
 static pleach_status compare_job(const char *file, const json_t *binding, pleach_error *err)
 {
     char *text, line[512];
@@ -127,7 +104,7 @@ static pleach_status compare_job(const char *file, const json_t *binding, pleach
     pl_free(text);
     pleach_status status = PLEACH_OK;
     if (!there) status = pl_fail(err, PLEACH_ERR_FORMAT, "%s: %s", file, error.text);
-    else if (first_difference(there, binding, "", line, sizeof line))
+    else if (pl_json_difference(there, binding, line, sizeof line))
         status = pl_fail(err, PLEACH_ERR_MISMATCH, "%s: unfinished work of another run: %s (--restart starts over)", file,
                          line);
     json_decref(there);
@@ -145,13 +122,22 @@ static pleach_status write_job(const char *file, const json_t *binding, pleach_e
 
 /* ---- the folder ----------------------------------------------------------------------------- */
 
+/* A folder in the work folder, gone with the files in it. */
+static pleach_status remove_inside(const pl_output_path *path, const char *name, pleach_error *err)
+{
+    char *folder = pl_path_join(path->partial, name);
+    if (!folder) return pl_fail_memory(err, "a path", 0);
+    pleach_status status = pl_remove_flat_folder(folder, err);
+    pl_free(folder);
+    return status;
+}
+
 /* The job file goes last, so that a removal that is cut short can be taken up again. */
 static pleach_status remove_all(const pl_output_path *path, pleach_error *err)
 {
-    char *old = pl_path_join(path->partial, "old");
-    pleach_status status = old ? pl_remove_flat_folder(old, err) : pl_fail_memory(err, "a path", 0);
-    pl_free(old);
-    PL_TRY(status);
+    pleach_status status = PLEACH_OK;
+    PL_TRY(remove_inside(path, "old", err));
+    PL_TRY(remove_inside(path, "statistics", err));
     PL_TRY(pl_remove_flat_folder(path->staging, err));
     DIR *dir = opendir(path->partial);
     if (!dir) return pl_fail_errno(err, "read", path->partial);

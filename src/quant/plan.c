@@ -12,6 +12,8 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "budget.h"
+#include "calibrate/text.h"
+#include "calibration.h"
 #include "code_module.h"
 #include "plan_bits.h"
 #include "rotate_matrix.h"
@@ -44,10 +46,28 @@ static pleach_status check_budget(const pleach_quantize_settings *s, pleach_erro
     return PLEACH_OK;
 }
 
+static pleach_status check_calibration(pleach_quantize_settings *s, pleach_error *err)
+{
+    if (!s->calib) s->calib = "none";
+    PL_FAIL_IF(!*s->calib, err, PLEACH_ERR_ARGUMENT, "calib is empty, expected a file, self or none");
+    PL_FAIL_IF(s->calib_tokens < PL_CALIBRATION_LEAST, err, PLEACH_ERR_ARGUMENT,
+               "calib tokens is %zu, expected %d or more", s->calib_tokens, PL_CALIBRATION_LEAST);
+    PL_FAIL_IF(s->two_sided && !s->fisher, err, PLEACH_ERR_ARGUMENT,
+               "two-sided feedback needs the backward pass that plain statistics do without");
+    PL_FAIL_IF(!(s->damping >= 0 && s->damping <= 1e6), err, PLEACH_ERR_ARGUMENT,
+               "damping is %g, expected 0 to 1e6", s->damping);
+    PL_FAIL_IF(!(s->output_damping >= 0 && s->output_damping <= 1e6), err, PLEACH_ERR_ARGUMENT,
+               "output damping is %g, expected 0 to 1e6", s->output_damping);
+    PL_FAIL_IF(s->sweeps < 0 || s->sweeps > 100, err, PLEACH_ERR_ARGUMENT,
+               "sweeps is %d, expected 0 to 100", s->sweeps);
+    return PLEACH_OK;
+}
+
 static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *err)
 {
     unsigned cpu;
     PL_TRY(check_budget(s, err));
+    PL_TRY(check_calibration(s, err));
     PL_FAIL_IF(s->bits < 2 || s->bits > 4, err, PLEACH_ERR_ARGUMENT,
                "bits is %u, expected 2, 3 or 4", s->bits);
     PL_FAIL_IF(s->axis < -1 || s->axis > 1, err, PLEACH_ERR_ARGUMENT,
@@ -269,8 +289,6 @@ static pleach_status plan_carried(pl_plan *plan, pleach_error *err)
 
 /* ---- totals --------------------------------------------------------------------------------- */
 
-#define FIXED_MEMORY ((uint64_t)96 << 20) /* code, libraries, tokenizer, small buffers */
-
 /* Memory for one module beside the coder's buffers: the pages of the source that are being read,
  * and the whole matrix of a source that is in the trellis itself. */
 static uint64_t item_memory(const pl_plan_item *item)
@@ -302,7 +320,9 @@ void pl_plan_total(pl_plan *plan)
         plan->weights += n;
         plan->bytes += n * pl_dtype_get(pl_kept_type(t))->block_bytes;
     }
-    plan->peak_memory += pl_coder_memory(plan->items, plan->n_items, &plan->feedback) + FIXED_MEMORY;
+    plan->peak_memory +=
+        pl_coder_memory(plan->items, plan->n_items, &plan->feedback) + PL_FIXED_MEMORY;
+    plan->peak_memory = PL_MAX(plan->peak_memory, pl_calibration_memory(plan));
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */

@@ -12,6 +12,8 @@
 /* Modules with fewer coded numbers than this stay dense: no block is shorter. */
 #define PL_TRELLIS_MIN_WIDTH 32
 
+#define PL_FIXED_MEMORY ((uint64_t)96 << 20) /* code, libraries, tokenizer, small buffers */
+
 typedef struct pl_plan_item {
     pl_module module;
     pl_weight source;

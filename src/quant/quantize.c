@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "budget.h"
+#include "calibration.h"
 #include "code_module.h"
 #include "job.h"
 #include "format/safetensors.h"
@@ -29,12 +30,15 @@ typedef struct run {
     pl_job job;
     pl_kernels kernels;
     pl_coder coder;
+    pl_calibration calibration;
+    json_t *source; /* its fingerprint */
     pl_safetensors **parts; /* [n_items] finished modules; NULL: dense or not done yet */
     /* Progress. */
     const pl_plan_item *current;
     uint64_t total, done, resumed_weights;
     size_t resumed;
     double start;
+    double first_share; /* of calibration, at its first report; -1: none yet */
     pl_warnings warnings;
 } run;
 
@@ -58,14 +62,32 @@ static int report(void *user, double share)
     const pleach_quantize_settings *s = &r->plan.settings;
     if (!s->progress) return 0;
     uint64_t done = r->done + (uint64_t)(share * (double)item_weights(r->current));
-    pleach_quantize_progress p = {.tensor = r->current->module.name, .done = done,
-                                  .total = r->total, .seconds = now() - r->start,
+    pleach_quantize_progress p = {.stage = "coding", .tensor = r->current->module.name,
+                                  .done = done, .total = r->total, .seconds = now() - r->start,
                                   .seconds_left = -1};
+    if (r->total) p.share = (double)done / (double)r->total;
     uint64_t here = done - r->resumed_weights;
     if (here > 0 && p.seconds > 0) {
         p.weights_per_second = (double)here / p.seconds;
         p.seconds_left = (double)(r->total - done) / p.weights_per_second;
     }
+    return s->progress(s->user, &p);
+}
+
+/* Calibration's: of a call that takes over earlier work, time left is counted from what it did. */
+static int report_calibration(void *user, const pl_calibrate_progress *c)
+{
+    run *r = user;
+    const pleach_quantize_settings *s = &r->plan.settings;
+    if (!s->progress) return 0;
+    char name[40];
+    snprintf(name, sizeof name, "model.layers.%u", c->block);
+    if (r->first_share < 0) r->first_share = c->share;
+    pleach_quantize_progress p = {.stage = c->stage, .share = c->share, .tensor = name,
+                                  .total = r->total, .seconds = now() - r->start,
+                                  .seconds_left = -1};
+    double here = c->share - r->first_share;
+    if (here > 0) p.seconds_left = p.seconds * (1 - c->share) / here;
     return s->progress(s->user, &p);
 }
 
@@ -119,9 +141,13 @@ static pleach_status write_part(const pl_coded *coded, const char *path, pleach_
 static pleach_status make_part(run *r, size_t i, const char *path, pleach_error *err)
 {
     const pl_plan_item *item = &r->plan.items[i];
+    const pl_statistics *statistics = r->calibration.statistics;
+    pl_module_statistics s = {0};
     pl_coded coded;
     r->current = item;
-    PL_TRY(pl_code_module(&r->coder, item, NULL, &coded, err));
+    if (statistics) PL_TRY(pl_statistics_get(statistics, &item->module, &s, err));
+    PL_TRY(pl_code_module(&r->coder, item, statistics ? &s : NULL, &coded, err));
+    pl_module_statistics_release(&s);
     PL_TRY(write_part(&coded, path, err));
     r->done += item_weights(item);
     PL_FAIL_IF(report(r, 0) != 0, err, PLEACH_ERR_CANCELLED,
@@ -340,23 +366,34 @@ static json_t *bits_binding(const pl_plan *plan)
                      s->plan ? pl_plan_bits_json(plan) : json_null());
 }
 
-/* What resuming must find unchanged. */
-static json_t *make_binding(const pl_plan *plan)
+static json_t *calibration_binding(const run *r)
 {
+    const pleach_quantize_settings *s = &r->plan.settings;
+    if (!r->calibration.wanted) return json_null();
+    return json_pack("{s:O, s:b, s:b, s:f, s:f, s:i}", "text", r->calibration.text, "backward pass",
+                     s->fisher, "two-sided", s->two_sided, "damping", s->damping,
+                     "output damping", s->output_damping, "sweeps", s->sweeps);
+}
+
+/* What resuming must find unchanged. */
+static json_t *make_binding(const run *r)
+{
+    const pl_plan *plan = &r->plan;
     const pleach_quantize_settings *s = &plan->settings;
-    json_t *keep = json_array(), *source = pl_source_fingerprint(plan->source, s->threads);
+    json_t *keep = json_array();
     for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
-    return json_pack("{s:s, s:s, s:o, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o, s:o}}", "work",
-                     "quantize", "version", PLEACH_VERSION, "source", source, "settings", "bits",
+    return json_pack("{s:s, s:s, s:O, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o, s:o}, s:o}", "work",
+                     "quantize", "version", PLEACH_VERSION, "source", r->source, "settings", "bits",
                      (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits, "embed bits",
                      (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate", (int)s->rotate,
                      "seed", (json_int_t)s->seed, "keep", keep, "bits by module",
-                     bits_binding(plan));
+                     bits_binding(plan), "calibration", calibration_binding(r));
 }
 
 static pleach_status open_job(run *r, pleach_error *err)
 {
-    json_t *binding = make_binding(&r->plan);
+    r->source = pl_source_fingerprint(r->plan.source, r->plan.settings.threads);
+    json_t *binding = make_binding(r);
     if (!binding) return pl_fail_memory(err, "the job file", 0);
     pleach_status status =
         pl_job_open(&r->job, &r->path, binding, r->plan.settings.discard_partial, err);
@@ -372,6 +409,15 @@ static pleach_status spend_budget(pl_plan *plan, const pl_statistics *statistics
         pl_warn(warnings, "no calibration: the budget is spent by the error of the weights alone");
     PL_TRY(pl_budget_measure(plan, statistics, err));
     return pl_budget_spend(plan, err);
+}
+
+static pleach_status calibrate(run *r, pleach_error *err)
+{
+    if (pl_output_published(&r->path)) return PLEACH_OK;
+    r->first_share = -1;
+    r->start = now();
+    return pl_calibration_run(&r->calibration, &r->plan, &r->kernels, r->source, r->path.partial,
+                              report_calibration, r, &r->warnings, err);
 }
 
 static pleach_status work(run *r, pleach_error *err)
@@ -414,8 +460,10 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     PL_TRY(pl_check_side_files(r->plan.source, err));
     if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
     PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
+    PL_TRY(pl_calibration_open(&r->calibration, &r->plan, &r->warnings, err));
     PL_TRY(open_job(r, err));
-    PL_TRY(spend_budget(&r->plan, NULL, &r->warnings, err));
+    PL_TRY(calibrate(r, err));
+    PL_TRY(spend_budget(&r->plan, r->calibration.statistics, &r->warnings, err));
     r->parts = pl_calloc(r->plan.n_items, sizeof *r->parts);
     if (!r->parts) return pl_fail_memory(err, "the list of parts", r->plan.n_items);
     pleach_status status = work(r, err);
@@ -443,6 +491,8 @@ pleach_status pleach_quantize(const char *source, const char *out,
     pl_free(r.parts);
     pl_free(r.warnings.lines);
     pl_coder_close(&r.coder);
+    pl_calibration_close(&r.calibration);
+    json_decref(r.source);
     if (r.job.path) pl_job_close(&r.job);
     pl_output_path_close(&r.path);
     pl_plan_close(&r.plan);

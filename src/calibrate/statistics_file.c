@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Names, checks and statistics.json of a statistics folder. */
+#include "statistics_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "format/json.h"
+
+enum { FORMAT_VERSION = 1, MOST_BLOCKS = 100000 };
+#define HEAD_LIMIT ((size_t)16 << 20)
+
+static const char *const linears[PL_STATISTICS_LINEARS] = {
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+size_t pl_statistic_count(pl_statistic kind)
+{
+    return kind == PL_STATISTIC_INPUT ? PL_STATISTICS_INPUTS : PL_STATISTICS_LINEARS;
+}
+
+bool pl_statistic_gathered(const pl_statistics_info *info, pl_statistic kind)
+{
+    return kind == PL_STATISTIC_INPUT || (kind == PL_STATISTIC_FISHER ? info->fisher : info->output);
+}
+
+char *pl_statistics_tensor_name(pl_statistic kind, size_t i, char name[PL_STATISTICS_NAME])
+{
+    if (kind == PL_STATISTIC_INPUT) snprintf(name, PL_STATISTICS_NAME, "input.%zu", i);
+    else
+        snprintf(name, PL_STATISTICS_NAME, "%s.%s", linears[i],
+                 kind == PL_STATISTIC_FISHER ? "fisher" : "output");
+    return name;
+}
+
+const char *pl_statistics_tokens_name(pl_statistic kind)
+{
+    static const char *const names[] = {"tokens.input", "tokens.fisher", "tokens.output"};
+    return names[kind];
+}
+
+int pl_statistics_linear(const pl_module *m)
+{
+    for (int i = 0; m->kind == PL_MODULE_LINEAR && i < PL_STATISTICS_LINEARS; i++) {
+        size_t n = strlen(m->name), suffix = strlen(linears[i]);
+        if (n > suffix && m->name[n - suffix - 1] == '.' &&
+            strcmp(m->name + n - suffix, linears[i]) == 0)
+            return i;
+    }
+    return -1;
+}
+
+char *pl_statistics_block_path(const char *dir, uint32_t block, pleach_error *err)
+{
+    char name[40];
+    snprintf(name, sizeof name, "block-%04u.safetensors", block);
+    char *path = pl_path_join(dir, name);
+    if (!path) pl_fail_memory(err, "a path", strlen(dir) + sizeof name);
+    return path;
+}
+
+/* ---- a block -------------------------------------------------------------------------------- */
+
+static pleach_status check_tensor(const char *path, const pl_safetensors *file, const char *name,
+                                  pl_dtype type, uint64_t n, pleach_error *err)
+{
+    const pl_tensor *t = pl_safetensors_find(file, name);
+    PL_FAIL_IF(!t, err, PLEACH_ERR_FORMAT, "%s: no tensor %s", path, name);
+    PL_FAIL_IF(t->type != type || t->n_dims != 1, err, PLEACH_ERR_FORMAT,
+               "%s: %s is %s in %u dimensions, expected %s in one", path, name,
+               pl_dtype_get(t->type)->name, t->n_dims, pl_dtype_get(type)->name);
+    PL_FAIL_IF(n && t->shape[0] != n, err, PLEACH_ERR_FORMAT, "%s: %s has %llu numbers, expected %llu",
+               path, name, (unsigned long long)t->shape[0], (unsigned long long)n);
+    return PLEACH_OK;
+}
+
+static pleach_status check_block(const char *path, const pl_safetensors *file,
+                                 const pl_statistics_info *info, pleach_error *err)
+{
+    char name[PL_STATISTICS_NAME];
+    for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++) {
+        if (!pl_statistic_gathered(info, kind)) continue;
+        size_t n = pl_statistic_count(kind);
+        PL_TRY(check_tensor(path, file, pl_statistics_tokens_name(kind), PL_I64, n, err));
+        for (size_t i = 0; i < n; i++)
+            PL_TRY(check_tensor(path, file, pl_statistics_tensor_name(kind, i, name), PL_F32, 0,
+                                err));
+    }
+    if (!info->fisher) return PLEACH_OK;
+    return check_tensor(path, file, PL_STATISTICS_GRADIENT, PL_F64, PL_STATISTICS_LINEARS, err);
+}
+
+pleach_status pl_statistics_block_open(const char *dir, uint32_t block,
+                                       const pl_statistics_info *info, pl_safetensors **out,
+                                       pleach_error *err)
+{
+    *out = NULL;
+    char *path = pl_statistics_block_path(dir, block, err);
+    if (!path) return PLEACH_ERR_MEMORY;
+    pleach_status status;
+    if (!pl_exists(path)) status = pl_fail(err, PLEACH_ERR_MISSING, "%s: missing", path);
+    else status = pl_safetensors_open(path, out, err);
+    if (status == PLEACH_OK && (status = check_block(path, *out, info, err)) != PLEACH_OK) {
+        pl_safetensors_close(*out);
+        *out = NULL;
+    }
+    pl_free(path);
+    return status;
+}
+
+/* ---- statistics.json ------------------------------------------------------------------------ */
+
+static pleach_status parse_head(const char *file, const json_t *root, pl_statistics_head *head,
+                                pleach_error *err)
+{
+    pl_json_source at = {file, ""};
+    uint32_t version;
+    PL_TRY(pl_json_u32(at, root, "pleach statistics", 0, UINT32_MAX, &version, err));
+    PL_FAIL_IF(version != FORMAT_VERSION, err, PLEACH_ERR_UNSUPPORTED,
+               "%s: format %u, this version reads %d", file, version, FORMAT_VERSION);
+    PL_TRY(pl_json_bool(at, root, "whole", &head->whole, err));
+    PL_TRY(pl_json_bool(at, root, "fisher", &head->info.fisher, err));
+    PL_TRY(pl_json_bool(at, root, "output", &head->info.output, err));
+    PL_TRY(pl_json_u32(at, root, "blocks", 1, MOST_BLOCKS, &head->info.blocks, err));
+    PL_TRY(pl_json_u64(at, root, "tokens", 1, INT64_MAX, &head->info.tokens, err));
+    json_t *binding = pl_json_get(root, "binding"), *left_out = pl_json_get(root, "left out");
+    PL_FAIL_IF(!json_is_object(binding), err, PLEACH_ERR_FORMAT,
+               "%s: binding is %s, expected an object", file, pl_json_kind(binding));
+    PL_FAIL_IF(left_out && !json_is_object(left_out), err, PLEACH_ERR_FORMAT,
+               "%s: \"left out\" is %s, expected an object", file, pl_json_kind(left_out));
+    head->binding = json_incref(binding);
+    head->left_out = left_out ? json_incref(left_out) : NULL;
+    return PLEACH_OK;
+}
+
+pleach_status pl_statistics_head_read(const char *dir, pl_statistics_head *head, pleach_error *err)
+{
+    *head = (pl_statistics_head){0};
+    char *file = pl_path_join(dir, PL_STATISTICS_HEAD);
+    if (!file) return pl_fail_memory(err, "a path", 0);
+    json_t *root = NULL;
+    pleach_status status;
+    if (!pl_exists(file))
+        status = pl_fail(err, PLEACH_ERR_MISSING, "%s: no statistics (no " PL_STATISTICS_HEAD ")",
+                         dir);
+    else status = pl_json_read(file, HEAD_LIMIT, &root, NULL, err);
+    if (status == PLEACH_OK) status = parse_head(file, root, head, err);
+    json_decref(root);
+    pl_free(file);
+    return status;
+}
+
+pleach_status pl_statistics_head_write(const char *dir, const pl_statistics_head *head,
+                                       pleach_error *err)
+{
+    char *file = pl_path_join(dir, PL_STATISTICS_HEAD);
+    json_t *root = json_pack("{s:i, s:b, s:b, s:b, s:I, s:I, s:O*, s:O}", "pleach statistics",
+                             FORMAT_VERSION, "whole", head->whole, "fisher", head->info.fisher,
+                             "output", head->info.output, "blocks", (json_int_t)head->info.blocks,
+                             "tokens", (json_int_t)head->info.tokens, "left out", head->left_out,
+                             "binding", head->binding);
+    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    pleach_status status = file && text ? pl_write_file(file, text, strlen(text), err)
+                                        : pl_fail_memory(err, PL_STATISTICS_HEAD, 0);
+    free(text);
+    json_decref(root);
+    pl_free(file);
+    return status;
+}
+
+void pl_statistics_head_free(pl_statistics_head *head)
+{
+    json_decref(head->binding);
+    json_decref(head->left_out);
+    *head = (pl_statistics_head){0};
+}
+
+pleach_status pl_statistics_head_check(const char *dir, const pl_statistics_head *head,
+                                       const json_t *binding, pleach_error *err)
+{
+    char line[512];
+    PL_FAIL_IF(binding && pl_json_difference(head->binding, binding, line, sizeof line), err,
+               PLEACH_ERR_MISMATCH, "%s: statistics of another calibration: %s", dir, line);
+    return PLEACH_OK;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The files of a statistics folder: how they are called and what is in them, for the reader
+ * (statistics.c) and the writer (calibrate.c). docs/quantize.md, "Statistics". */
+#ifndef PL_CALIBRATE_STATISTICS_FILE_H
+#define PL_CALIBRATE_STATISTICS_FILE_H
+
+#include "format/safetensors.h"
+#include "statistics.h"
+
+#define PL_STATISTICS_HEAD "statistics.json"
+
+/* Linear layers of a block, in the config's order. */
+enum { PL_STATISTICS_LINEARS = 7, PL_STATISTICS_INPUTS = 4 };
+
+typedef enum pl_statistic {
+    PL_STATISTIC_INPUT,  /* one for each distinct input: 4 */
+    PL_STATISTIC_FISHER, /* one for each linear layer: 7 */
+    PL_STATISTIC_OUTPUT, /* 7 */
+    PL_STATISTIC_KINDS
+} pl_statistic;
+
+size_t pl_statistic_count(pl_statistic kind);
+bool pl_statistic_gathered(const pl_statistics_info *info, pl_statistic kind);
+#define PL_STATISTICS_NAME 48 /* bytes for the name of a tensor */
+/* "input.0" .. "input.3", "self_attn.q_proj.fisher", ...; returns `name`. */
+char *pl_statistics_tensor_name(pl_statistic kind, size_t i, char name[PL_STATISTICS_NAME]);
+/* The tensor with the number of tokens behind each matrix of a kind: I64 [4] or [7]. */
+const char *pl_statistics_tokens_name(pl_statistic kind);
+#define PL_STATISTICS_GRADIENT "gradient" /* with fisher: F64 [7] */
+/* Which of the 7 a module is, or -1. */
+int pl_statistics_linear(const pl_module *m);
+
+/* DIR/block-0012.safetensors in fresh memory (pl_free). */
+char *pl_statistics_block_path(const char *dir, uint32_t block, pleach_error *err);
+/* A block's file with everything in it that `info` promises. */
+pleach_status pl_statistics_block_open(const char *dir, uint32_t block,
+                                       const pl_statistics_info *info, pl_safetensors **out,
+                                       pleach_error *err);
+
+/* statistics.json. */
+typedef struct pl_statistics_head {
+    pl_statistics_info info;
+    bool whole;
+    json_t *binding;  /* owned */
+    json_t *left_out; /* tokens whose numbers were not finite, by block and tensor; owned or NULL */
+} pl_statistics_head;
+
+/* PLEACH_ERR_MISSING when there is none. */
+pleach_status pl_statistics_head_read(const char *dir, pl_statistics_head *head, pleach_error *err);
+pleach_status pl_statistics_head_write(const char *dir, const pl_statistics_head *head,
+                                       pleach_error *err);
+void pl_statistics_head_free(pl_statistics_head *head); /* accepts a zeroed one */
+/* PLEACH_ERR_MISMATCH, naming the first field in which the folder's binding differs. */
+pleach_status pl_statistics_head_check(const char *dir, const pl_statistics_head *head,
+                                       const json_t *binding, pleach_error *err);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the quantiser's settings to statistics. */
+#include "calibration.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "calibrate/text.h"
+#include "format/gguf.h"
+#include "output_path.h"
+
+enum { CHUNK = 512, LABEL_SEED = 1, BINDING_VERSION = 1 };
+
+static bool wanted(const pleach_quantize_settings *s)
+{
+    return strcmp(s->calib, "none") != 0;
+}
+
+static size_t chunk_tokens(const pl_plan *plan)
+{
+    return PL_MIN((size_t)plan->config->context_length, (size_t)CHUNK);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* What does not scale with the settings: the program, and pages of the source, one block or the
+ * head at a time. */
+static uint64_t fixed_memory(const pl_plan *plan)
+{
+    uint64_t most = 0, block = 0;
+    for (size_t i = 0; i < plan->n_items; i++) {
+        const pl_module *m = &plan->items[i].module;
+        uint64_t bytes = plan->items[i].source.weight->n_bytes;
+        if (m->kind == PL_MODULE_LINEAR && i > 0 && m->layer == plan->items[i - 1].module.layer)
+            block += bytes;
+        else
+            block = bytes;
+        most = PL_MAX(most, block);
+    }
+    return most + PL_FIXED_MEMORY;
+}
+
+static pl_calibrate_settings make_settings(const pl_plan *plan)
+{
+    const pleach_quantize_settings *s = &plan->settings;
+    uint64_t fixed = fixed_memory(plan);
+    pl_calibrate_settings c = {.chunk = chunk_tokens(plan), .fisher = s->fisher != 0,
+                               .output = s->fisher && s->two_sided, .seed = LABEL_SEED};
+    if (s->memory) c.memory = s->memory > fixed ? s->memory - fixed : 1;
+    return c;
+}
+
+uint64_t pl_calibration_memory(const pl_plan *plan)
+{
+    if (!wanted(&plan->settings)) return 0;
+    pl_calibrate_settings c = make_settings(plan);
+    return fixed_memory(plan) + pl_calibrate_memory(plan->config, &c);
+}
+
+static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
+{
+    uint64_t need = pl_calibration_memory(plan);
+    PL_FAIL_IF(plan->settings.memory && need > plan->settings.memory, err, PLEACH_ERR_LIMIT,
+               "calibration needs %llu bytes of memory, %llu are allowed",
+               (unsigned long long)need, (unsigned long long)plan->settings.memory);
+    return PLEACH_OK;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static pleach_status open_tokenizer(pl_calibration *c, const pl_plan *plan, pleach_error *err)
+{
+    const pl_gguf *gguf = pl_checkpoint_gguf(plan->source);
+    if (gguf) return pl_tokenizer_open_gguf(gguf, &c->tokenizer, err);
+    return pl_tokenizer_open_folder(pl_checkpoint_path(plan->source), &c->tokenizer, err);
+}
+
+static json_t *describe_file(const pl_calibration *c, size_t chunk)
+{
+    uint64_t hash = 0;
+    char hex[17];
+    for (size_t i = 0; i < c->ids.n; i++) hash = pl_mix64(hash * 3 + (uint32_t)c->ids.ids[i]);
+    snprintf(hex, sizeof hex, "%016" PRIx64, hash);
+    return json_pack("{s:s, s:I, s:s, s:I}", "kind", "file", "tokens", (json_int_t)c->ids.n, "ids",
+                     hex, "chunk", (json_int_t)chunk);
+}
+
+static pleach_status read_text(pl_calibration *c, const pl_plan *plan, pleach_error *err)
+{
+    const pleach_quantize_settings *s = &plan->settings;
+    PL_TRY(pl_calibration_text(c->tokenizer, s->calib, s->calib_tokens, chunk_tokens(plan), &c->ids,
+                               err));
+    c->text = describe_file(c, chunk_tokens(plan));
+    return c->text ? PLEACH_OK : pl_fail_memory(err, "the job file", 0);
+}
+
+pleach_status pl_calibration_open(pl_calibration *c, const pl_plan *plan, pl_warnings *warnings,
+                                  pleach_error *err)
+{
+    if (!wanted(&plan->settings)) return PLEACH_OK;
+    c->wanted = true;
+    PL_TRY(check_memory(plan, err));
+    PL_TRY(open_tokenizer(c, plan, err));
+    PL_TRY(read_text(c, plan, err));
+    if (c->ids.n < PL_CALIBRATION_FEW)
+        pl_warn(warnings, "calibration on %zu tokens alone: statistics from so few mislead",
+                c->ids.n);
+    return PLEACH_OK;
+}
+
+void pl_calibration_close(pl_calibration *c)
+{
+    pl_tokenizer_close(c->tokenizer);
+    pl_free(c->ids.ids);
+    json_decref(c->text);
+    pl_statistics_close(c->statistics);
+    *c = (pl_calibration){0};
+}
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+static pleach_status check_disk(const pl_plan *plan, size_t n, const pl_calibrate_settings *s,
+                                const char *dir, pleach_error *err)
+{
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return pl_fail_errno(err, "create", dir);
+    uint64_t need = pl_calibrate_disk(plan->config, n, s), there = pl_disk_free(dir);
+    PL_FAIL_IF(there < need, err, PLEACH_ERR_NO_SPACE,
+               "%s: no space: calibration needs %llu bytes, %llu are free", dir,
+               (unsigned long long)need, (unsigned long long)there);
+    return PLEACH_OK;
+}
+
+static pleach_status gather(const pl_calibration *c, const pl_plan *plan, const pl_compute *compute,
+                            const json_t *binding, const char *dir, pl_calibrate_settings *s,
+                            pleach_error *err)
+{
+    pl_transformer *t;
+    PL_TRY(pl_transformer_open(plan->source, &t, err));
+    pleach_status status = pl_calibrate(t, compute, c->ids.ids, c->ids.n, s, binding, dir, err);
+    pl_transformer_close(t);
+    return status;
+}
+
+/* What the statistics lack that the run asks for. */
+static pleach_status check_gathered(const pl_calibration *c, const pleach_quantize_settings *s,
+                                    const char *dir, pleach_error *err)
+{
+    pl_statistics_info info;
+    pl_statistics_get_info(c->statistics, &info);
+    PL_FAIL_IF(s->fisher && !info.fisher, err, PLEACH_ERR_MISMATCH,
+               "%s: statistics without a backward pass, which this run asks for "
+               "(--plain-hessian does without)", dir);
+    PL_FAIL_IF(s->two_sided && !info.output, err, PLEACH_ERR_MISMATCH,
+               "%s: statistics of inputs alone; two-sided feedback needs those of outputs", dir);
+    return PLEACH_OK;
+}
+
+static pleach_status warn_of_gaps(const pl_calibration *c, const pl_plan *plan,
+                                  pl_warnings *warnings, pleach_error *err)
+{
+    pl_statistics_info info;
+    size_t none = 0, some = 0, all = 0;
+    const char *first_none = NULL, *first_some = NULL;
+    pl_statistics_get_info(c->statistics, &info);
+    for (size_t i = 0; i < plan->n_items; i++) {
+        const pl_module *m = &plan->items[i].module;
+        pl_module_statistics s;
+        if (m->kind != PL_MODULE_LINEAR) continue;
+        PL_TRY(pl_statistics_get(c->statistics, m, &s, err));
+        all++;
+        if (s.tokens == info.tokens) continue;
+        if (s.tokens == 0 && none++ == 0) first_none = m->name;
+        if (s.tokens > 0 && some++ == 0) first_some = m->name;
+    }
+    if (none)
+        pl_warn(warnings, "calibration: %zu of %zu matrices, from %s on, have no statistics: their "
+                "inputs are not finite or too large", none, all, first_none);
+    if (some)
+        pl_warn(warnings, "calibration: %zu of %zu matrices, from %s on, lack statistics of some of "
+                "%llu tokens: inputs are not finite or too large", some, all, first_some,
+                (unsigned long long)info.tokens);
+    return PLEACH_OK;
+}
+
+static pleach_status open_statistics(pl_calibration *c, const pl_plan *plan,
+                                     const pl_compute *compute, const json_t *binding,
+                                     const char *dir, pl_calibrate_settings *s, pleach_error *err)
+{
+    pleach_status status = pl_statistics_open(dir, binding, &c->statistics, err);
+    if (status != PLEACH_ERR_MISSING) return status;
+    PL_TRY(check_disk(plan, c->ids.n, s, dir, err));
+    PL_TRY(gather(c, plan, compute, binding, dir, s, err));
+    return pl_statistics_open(dir, binding, &c->statistics, err);
+}
+
+pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const pl_kernels *kernels,
+                                 const json_t *source, const char *work_dir,
+                                 pl_calibrate_progress_fn *progress, void *user,
+                                 pl_warnings *warnings, pleach_error *err)
+{
+    const pleach_quantize_settings *set = &plan->settings;
+    if (!c->wanted) return PLEACH_OK;
+    pl_calibrate_settings s = make_settings(plan);
+    pl_compute compute = {.kernels = *kernels, .threads = set->threads, .arith = PLEACH_ARITH_F32};
+    s.progress = progress;
+    s.user = user;
+    json_t *binding = json_pack("{s:i, s:O, s:O}", "version", BINDING_VERSION, "model", source,
+                                "text", c->text);
+    char *inside = pl_path_join(work_dir, "statistics");
+    const char *dir = set->statistics ? set->statistics : inside;
+    pleach_status status = binding && inside ? PLEACH_OK : pl_fail_memory(err, "calibration", 0);
+    if (status == PLEACH_OK) status = open_statistics(c, plan, &compute, binding, dir, &s, err);
+    if (status == PLEACH_OK) status = check_gathered(c, set, dir, err);
+    if (status == PLEACH_OK) status = warn_of_gaps(c, plan, warnings, err);
+    json_decref(binding);
+    pl_free(inside);
+    return status;
+}
