@@ -15,6 +15,7 @@
 #include "calibrate/text.h"
 #include "calibration.h"
 #include "code_module.h"
+#include "parts.h"
 #include "plan_bits.h"
 #include "rotate_matrix.h"
 
@@ -320,8 +321,8 @@ void pl_plan_total(pl_plan *plan)
         plan->weights += n;
         plan->bytes += n * pl_dtype_get(pl_kept_type(t))->block_bytes;
     }
-    plan->peak_memory +=
-        pl_coder_memory(plan->items, plan->n_items, &plan->feedback) + PL_FIXED_MEMORY;
+    plan->peak_memory += pl_coder_memory(plan->items, plan->n_items, &plan->feedback);
+    plan->peak_memory = plan->peak_memory * (uint64_t)pl_parts_at_once(plan) + PL_FIXED_MEMORY;
     plan->peak_memory = PL_MAX(plan->peak_memory, pl_calibration_memory(plan));
 }
 

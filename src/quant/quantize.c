@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The driver: plans, codes module after module into the work folder, then puts the result together
- * and publishes it. Linear layers come first, so that the speed shown early is one that lasts. */
+ * and publishes it. */
 #include "pleach/quantize.h"
 
 #include <stdio.h>
@@ -13,30 +13,25 @@
 #include "base/memory.h"
 #include "budget.h"
 #include "calibration.h"
-#include "code_module.h"
 #include "job.h"
 #include "format/safetensors.h"
 #include "model_folder.h"
 #include "outputs.h"
+#include "parts.h"
 #include "plan_bits.h"
 #include "pleach/pleach.h"
 #include "warnings.h"
-
-#define ERROR_TENSOR "squared error and power" /* of a part file, beside the module's tensors */
 
 typedef struct run {
     pl_plan plan;
     pl_output_path path;
     pl_job job;
     pl_kernels kernels;
-    pl_coder coder;
     pl_calibration calibration;
     json_t *source; /* its fingerprint */
-    pl_safetensors **parts; /* [n_items] finished modules; NULL: dense or not done yet */
+    pl_parts parts;
     /* Progress. */
-    const pl_plan_item *current;
-    uint64_t total, done, resumed_weights;
-    size_t resumed;
+    uint64_t total;
     double start;
     double first_share; /* of calibration, at its first report; -1: none yet */
     pl_warnings warnings;
@@ -56,17 +51,16 @@ static uint64_t item_weights(const pl_plan_item *item)
 
 /* ---- progress ------------------------------------------------------------------------------- */
 
-static int report(void *user, double share)
+static int report(void *user, const char *module, uint64_t done)
 {
     run *r = user;
     const pleach_quantize_settings *s = &r->plan.settings;
     if (!s->progress) return 0;
-    uint64_t done = r->done + (uint64_t)(share * (double)item_weights(r->current));
-    pleach_quantize_progress p = {.stage = "coding", .tensor = r->current->module.name,
-                                  .done = done, .total = r->total, .seconds = now() - r->start,
+    pleach_quantize_progress p = {.stage = "coding", .tensor = module, .done = done,
+                                  .total = r->total, .seconds = now() - r->start,
                                   .seconds_left = -1};
     if (r->total) p.share = (double)done / (double)r->total;
-    uint64_t here = done - r->resumed_weights;
+    uint64_t here = done - r->parts.resumed_weights;
     if (here > 0 && p.seconds > 0) {
         p.weights_per_second = (double)here / p.seconds;
         p.seconds_left = (double)(r->total - done) / p.weights_per_second;
@@ -91,107 +85,13 @@ static int report_calibration(void *user, const pl_calibrate_progress *c)
     return s->progress(s->user, &p);
 }
 
-/* ---- parts ---------------------------------------------------------------------------------- */
-
-static bool same_tensor(const pl_tensor *a, const pl_tensor *b)
-{
-    return a && b && a->type == b->type && a->n_dims == b->n_dims &&
-           !memcmp(a->shape, b->shape, a->n_dims * sizeof *a->shape);
-}
-
-/* A finished part that holds what the plan asks for, or NULL: then the module is coded again. */
-static pl_safetensors *open_part(const pl_plan_item *item, const char *path)
-{
-    pl_safetensors *part = NULL;
-    pl_item_tensors want;
-    if (!pl_exists(path) || pl_safetensors_open(path, &part, NULL) != PLEACH_OK) return NULL;
-    char name[192];
-    snprintf(name, sizeof name, "%s.scales", item->module.name);
-    const pl_tensor *scales = pl_safetensors_find(part, name);
-    bool bf16 = scales && scales->type == PL_BF16 && item->coding == PL_CODING_AFFINE;
-    pl_item_tensors_get(item, bf16 ? PL_BF16 : PL_F16, &want);
-    const pl_tensor *error = pl_safetensors_find(part, ERROR_TENSOR);
-    bool whole = pl_safetensors_count(part) == want.n + 1 && error && error->n_bytes == 16;
-    for (size_t i = 0; whole && i < want.n; i++)
-        whole = same_tensor(pl_safetensors_find(part, want.name[i]), &want.tensor[i]);
-    if (whole) return part;
-    pl_safetensors_close(part);
-    return NULL;
-}
-
-static pleach_status write_part(const pl_coded *coded, const char *path, pleach_error *err)
-{
-    pl_tensor tensors[4];
-    size_t n = coded->tensors.n;
-    double error[2] = {coded->error, coded->power};
-    pl_safetensors_writer *w = NULL;
-    memcpy(tensors, coded->tensors.tensor, n * sizeof *tensors);
-    tensors[n] = (pl_tensor){.name = ERROR_TENSOR, .type = PL_F64, .n_dims = 1, .shape = {2},
-                             .n_bytes = sizeof error};
-    PL_TRY(pl_safetensors_create(path, tensors, n + 1, &w, err));
-    pleach_status status = PLEACH_OK;
-    for (size_t i = 0; status == PLEACH_OK && i < n; i++)
-        status = pl_safetensors_append(w, coded->data[i], tensors[i].n_bytes, err);
-    if (status == PLEACH_OK) status = pl_safetensors_append(w, error, sizeof error, err);
-    if (status == PLEACH_OK) return pl_safetensors_commit(w, err);
-    pl_safetensors_discard(w);
-    return status;
-}
-
-static pleach_status make_part(run *r, size_t i, const char *path, pleach_error *err)
-{
-    const pl_plan_item *item = &r->plan.items[i];
-    const pl_statistics *statistics = r->calibration.statistics;
-    pl_module_statistics s = {0};
-    pl_coded coded;
-    r->current = item;
-    if (statistics) PL_TRY(pl_statistics_get(statistics, &item->module, &s, err));
-    PL_TRY(pl_code_module(&r->coder, item, statistics ? &s : NULL, &coded, err));
-    pl_module_statistics_release(&s);
-    PL_TRY(write_part(&coded, path, err));
-    r->done += item_weights(item);
-    PL_FAIL_IF(report(r, 0) != 0, err, PLEACH_ERR_CANCELLED,
-               "stopped; the work done so far is kept in %s", r->path.partial);
-    r->parts[i] = open_part(item, path);
-    PL_FAIL_IF(!r->parts[i], err, PLEACH_ERR_IO, "%s: not what was written there", path);
-    return PLEACH_OK;
-}
-
-/* ---- the modules ---------------------------------------------------------------------------- */
-
-static void find_finished(run *r, size_t i, const char *path)
-{
-    r->parts[i] = open_part(&r->plan.items[i], path);
-    if (!r->parts[i]) return;
-    r->resumed++;
-    r->resumed_weights += item_weights(&r->plan.items[i]);
-}
-
-/* One pass over the coded modules, linear layers first: finds those that are done, or does them. */
-static pleach_status each_module(run *r, bool work, pleach_error *err)
-{
-    for (int linear = 1; linear >= 0; linear--) {
-        for (size_t i = 0; i < r->plan.n_items; i++) {
-            const pl_plan_item *item = &r->plan.items[i];
-            if (item->coding == PL_CODING_DENSE || r->parts[i]) continue;
-            if ((item->module.kind == PL_MODULE_LINEAR) != linear) continue;
-            char *path = pl_job_part_path(&r->job, item->module.name, err);
-            if (!path) return PLEACH_ERR_MEMORY;
-            pleach_status status = PLEACH_OK;
-            if (work) status = make_part(r, i, path, err);
-            else find_finished(r, i, path);
-            pl_free(path);
-            PL_TRY(status);
-        }
-    }
-    return PLEACH_OK;
-}
+/* ---- the result ----------------------------------------------------------------------------- */
 
 static pleach_status check_disk(const run *r, pleach_error *err)
 {
     uint64_t need = r->plan.part_bytes + r->plan.bytes + ((uint64_t)4 << 20);
     for (size_t i = 0; i < r->plan.n_items; i++)
-        if (r->parts[i]) need -= r->plan.items[i].bytes;
+        if (r->parts.files[i]) need -= r->plan.items[i].bytes;
     uint64_t there = pl_disk_free(r->path.parent);
     PL_FAIL_IF(there < need, err, PLEACH_ERR_NO_SPACE,
                "%s: no space: %llu bytes are needed for the work and the result, %llu are free",
@@ -199,18 +99,17 @@ static pleach_status check_disk(const run *r, pleach_error *err)
     return PLEACH_OK;
 }
 
-/* ---- the result ----------------------------------------------------------------------------- */
-
 static pleach_status list_outputs(const run *r, pl_outputs *o, pleach_error *err)
 {
     for (size_t i = 0; i < r->plan.n_items; i++) {
         const pl_plan_item *item = &r->plan.items[i];
         if (item->coding == PL_CODING_DENSE)
             PL_TRY(pl_outputs_add_module(o, item->module.name, &item->source, item->type, err));
-        for (size_t t = 0; r->parts[i] && t < pl_safetensors_count(r->parts[i]); t++) {
-            const pl_tensor *part = pl_safetensors_tensor(r->parts[i], t);
-            if (strcmp(part->name, ERROR_TENSOR) != 0)
-                PL_TRY(pl_outputs_add_tensor(o, part, part->type, err));
+        const pl_safetensors *part = r->parts.files[i];
+        for (size_t t = 0; part && t < pl_safetensors_count(part); t++) {
+            const pl_tensor *tensor = pl_safetensors_tensor(part, t);
+            if (pl_part_is_output(tensor))
+                PL_TRY(pl_outputs_add_tensor(o, tensor, tensor->type, err));
         }
     }
     for (size_t i = 0; i < r->plan.n_carried; i++)
@@ -345,8 +244,8 @@ static double mean_error(const run *r)
     size_t n = 0;
     for (size_t i = 0; i < r->plan.n_items; i++) {
         double error[2];
-        if (!r->parts[i] || r->plan.items[i].coding != PL_CODING_TRELLIS) continue;
-        memcpy(error, pl_safetensors_find(r->parts[i], ERROR_TENSOR)->data, sizeof error);
+        if (!r->parts.files[i] || r->plan.items[i].coding != PL_CODING_TRELLIS) continue;
+        pl_part_error(&r->parts, i, error);
         if (error[1] > 0) sum += error[0] / error[1];
         n++;
     }
@@ -424,18 +323,14 @@ static pleach_status work(run *r, pleach_error *err)
 {
     for (size_t i = 0; i < r->plan.n_items; i++)
         if (r->plan.items[i].coding != PL_CODING_DENSE) r->total += item_weights(&r->plan.items[i]);
-    PL_TRY(each_module(r, false, err));
-    r->done = r->resumed_weights;
+    r->parts = (pl_parts){.plan = &r->plan, .job = &r->job, .kernels = &r->kernels,
+                          .statistics = r->calibration.statistics, .progress = report, .user = r};
+    PL_TRY(pl_parts_find(&r->parts, err));
     r->start = now();
     if (!pl_output_published(&r->path)) {
         PL_TRY(pl_output_check_free(&r->path, r->plan.settings.force, err));
         PL_TRY(check_disk(r, err));
-        r->coder = (pl_coder){.kernels = &r->kernels, .cpu = r->plan.settings.cpu,
-                              .threads = r->plan.settings.threads, .step = report, .user = r,
-                              .feedback = r->plan.feedback};
-        PL_TRY(pl_coder_open(&r->coder, r->plan.items, r->plan.n_items, err));
-        PL_TRY(each_module(r, true, err));
-        pl_coder_close(&r->coder);
+        PL_TRY(pl_parts_make(&r->parts, err));
         PL_TRY(assemble(r, err));
     }
     return PLEACH_OK;
@@ -464,14 +359,12 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     PL_TRY(open_job(r, err));
     PL_TRY(calibrate(r, err));
     PL_TRY(spend_budget(&r->plan, r->calibration.statistics, &r->warnings, err));
-    r->parts = pl_calloc(r->plan.n_items, sizeof *r->parts);
-    if (!r->parts) return pl_fail_memory(err, "the list of parts", r->plan.n_items);
     pleach_status status = work(r, err);
     if (status != PLEACH_OK) return explain(r, status, err);
     if (summary) {
         PL_TRY(summarise(&r->plan, &r->warnings, summary, err));
         summary->relative_error = mean_error(r);
-        summary->resumed = r->resumed;
+        summary->resumed = r->parts.resumed;
         summary->seconds = now() - start;
     }
     return pl_job_remove(&r->job, err);
@@ -487,10 +380,8 @@ pleach_status pleach_quantize(const char *source, const char *out,
     PL_TRY(pl_checkpoint_open(source, &c, err));
     r.plan.source = c;
     pleach_status status = quantize(&r, source, out, settings, summary, err);
-    for (size_t i = 0; r.parts && i < r.plan.n_items; i++) pl_safetensors_close(r.parts[i]);
-    pl_free(r.parts);
+    pl_parts_close(&r.parts);
     pl_free(r.warnings.lines);
-    pl_coder_close(&r.coder);
     pl_calibration_close(&r.calibration);
     json_decref(r.source);
     if (r.job.path) pl_job_close(&r.job);

@@ -69,6 +69,7 @@ static void leave_partial(const char *source, const char *name, pleach_quantize_
     stopper stopper = {.stop_at = n};
     s.progress = stop;
     s.user = &stopper;
+    s.threads = 1; /* modules are finished in order */
     assert_refused(pleach_quantize(source, at(name), &s, NULL, err), PLEACH_ERR_CANCELLED, "kept");
     assert_true(pl_is_directory(at(name)) == false);
 }
