@@ -12,7 +12,7 @@
 #include "quantize_summary.h"
 
 typedef struct quantize_values {
-    const char *source, *out, *cpu, *budget, *plan, *save_plan;
+    const char *source, *out, *cpu, *budget, *plan, *save_plan, *report_text;
     const char *calib, *statistics;
     double budget_file, memory; /* GB */
     double damping, output_damping; /* in means of the diagonal */
@@ -49,6 +49,8 @@ static int show_progress(void *user, const pleach_quantize_progress *p)
     if (strcmp(p->stage, "coding") == 0)
         progress_line("%5.1f %%  %.2f M weights/s  %s left  %.40s", 100 * p->share,
                       p->weights_per_second * 1e-6, left, p->tensor);
+    else if (strcmp(p->stage, "evaluation") == 0)
+        progress_line("evaluation %5.1f %%", 100 * p->share);
     else
         progress_line("calibration %5.1f %%  %s left  %s %.40s", 100 * p->share, left, p->stage,
                       p->tensor);
@@ -77,6 +79,7 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->n_keep = v->keep.n;
     s->budget_file = (uint64_t)(v->budget_file * 1e9);
     s->plan = v->plan;
+    s->report_text = v->report_text;
     s->bits_for = v->bits_for.items;
     s->n_bits_for = v->bits_for.n;
     s->threads = (int)v->threads;
@@ -312,6 +315,11 @@ static const option options[] = {
      .max = 1e6,
      .help = "the same for output statistics",
      OPTION_AT(quantize_values, output_damping)},
+    {.name = "report-text",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .help = "score the result on this text against SRC, for OUT/report.html",
+     OPTION_AT(quantize_values, report_text)},
     {.name = "keep",
      .type = OPTION_TEXTS,
      .argument = "PATTERN",

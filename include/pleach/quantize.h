@@ -21,8 +21,9 @@ typedef enum pleach_rotate {
 } pleach_rotate;
 
 typedef struct pleach_quantize_progress {
-    const char *stage;               /* "text", "forward", "backward": calibration; "coding" */
-    double share;                    /* of calibration or of coding, 0 to 1 */
+    const char *stage;               /* "text", "forward", "backward": calibration; "coding";
+                                        "evaluation" of report_text */
+    double share;                    /* of that, 0 to 1 */
     const char *tensor;              /* the one in work */
     uint64_t done, total;            /* weights */
     double seconds, seconds_left;    /* seconds_left < 0: not known yet */
@@ -61,6 +62,8 @@ typedef struct pleach_quantize_settings {
     int sweeps;            /* axis 1: sweeps of coordinate descent after coding */
     const char *const *keep; /* shell patterns of modules to keep as they are */
     size_t n_keep;
+    const char *report_text; /* a file: the report scores the result on it against the source;
+                                NULL (default): no figures */
     int threads;           /* 0: all cores this process may use (default) */
     const char *cpu;       /* NULL: best (default) */
     int force;             /* 1: replace an existing output */

@@ -5,6 +5,7 @@
 #include "pleach/quantize.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -19,6 +20,8 @@
 #include "outputs.h"
 #include "parts.h"
 #include "plan_bits.h"
+#include "report.h"
+#include "summary.h"
 #include "pleach/pleach.h"
 #include "warnings.h"
 
@@ -35,6 +38,7 @@ typedef struct run {
     double start;
     double first_share; /* of calibration, at its first report; -1: none yet */
     pl_warnings warnings;
+    pleach_quantize_summary summary;
 } run;
 
 static double now(void)
@@ -173,83 +177,44 @@ static pleach_status write_config(const run *r, pleach_error *err)
     return status;
 }
 
-static pleach_status assemble(const run *r, pleach_error *err)
+/* ---- the report ----------------------------------------------------------------------------- */
+
+/* A text that cannot be scored costs the run nothing but the figures. */
+static pleach_status evaluate(run *r, pl_report *report, pleach_eval_result *eval,
+                              pleach_error *err)
+{
+    pleach_error inner;
+    pleach_status status = pl_report_evaluate(report, r->path.staging, eval, &inner);
+    PL_FAIL_IF(status == PLEACH_ERR_CANCELLED, err, status, "%s", inner.message);
+    if (status == PLEACH_OK) report->eval = eval;
+    else pl_warn(&r->warnings, "not evaluated: %s", inner.message);
+    return PLEACH_OK;
+}
+
+static pleach_status write_report(run *r, pleach_error *err)
+{
+    pl_report report = {.source = pl_checkpoint_path(r->plan.source),
+                        .settings = &r->plan.settings, .summary = &r->summary};
+    pleach_eval_result eval;
+    char *command = NULL;
+    if (r->plan.settings.report_text) {
+        PL_TRY(evaluate(r, &report, &eval, err));
+        report.command = command = pl_report_command(&report, r->path.out);
+    }
+    pleach_status status = pl_summary_make(&r->plan, &r->parts, &r->warnings, &r->summary, err);
+    if (status == PLEACH_OK) status = pl_report_write(&report, r->path.staging, err);
+    free(command);
+    return status;
+}
+
+static pleach_status assemble(run *r, pleach_error *err)
 {
     PL_TRY(pl_output_stage(&r->path, err));
     PL_TRY(write_weights(r, err));
     PL_TRY(pl_write_side_files(r->plan.source, r->path.staging, err));
     PL_TRY(write_config(r, err));
+    PL_TRY(write_report(r, err));
     return pl_output_publish(&r->path, err);
-}
-
-/* ---- summary -------------------------------------------------------------------------------- */
-
-static double bits_per_weight(uint64_t bytes, uint64_t weights)
-{
-    return weights ? 8.0 * (double)bytes / (double)weights : 0;
-}
-
-static void describe_item(const pl_plan_item *item, pleach_quantize_item *to)
-{
-    static const char *const codings[] = {"dense", "affine", "trellis"};
-    const pleach_trellis *t = &item->trellis;
-    snprintf(to->name, sizeof to->name, "%s", item->module.name);
-    to->coding = codings[item->coding];
-    to->out = item->module.out;
-    to->in = item->module.in;
-    to->bytes = item->bytes;
-    to->bits = bits_per_weight(item->bytes, item_weights(item));
-    to->block_matrix = pl_item_in_block(item);
-    if (item->coding != PL_CODING_TRELLIS) return;
-    to->k = t->bits;
-    to->state_bits = t->state_bits;
-    to->block = t->block;
-    to->axis = t->axis;
-    to->predicted_loss = item->loss[t->bits - PL_MIN_K];
-}
-
-/* Takes over the warnings. */
-static pleach_status summarise(const pl_plan *plan, pl_warnings *warnings,
-                               pleach_quantize_summary *s, pleach_error *err)
-{
-    *s = (pleach_quantize_summary){.weights = plan->weights,
-                                   .bytes = plan->bytes,
-                                   .block_weights = plan->block_weights,
-                                   .block_bytes = plan->block_bytes,
-                                   .bits = bits_per_weight(plan->bytes, plan->weights),
-                                   .block_bits =
-                                       bits_per_weight(plan->block_bytes, plan->block_weights),
-                                   .peak_memory = plan->peak_memory,
-                                   .n_items = plan->n_items,
-                                   .n_warnings = warnings->n,
-                                   .warnings = warnings->lines};
-    *warnings = (pl_warnings){0};
-    s->items = pl_calloc(plan->n_items, sizeof *s->items);
-    if (!s->items) return pl_fail_memory(err, "the plan", plan->n_items * sizeof *s->items);
-    for (size_t i = 0; i < plan->n_items; i++) describe_item(&plan->items[i], &s->items[i]);
-    return PLEACH_OK;
-}
-
-void pleach_quantize_summary_free(pleach_quantize_summary *s)
-{
-    if (!s) return;
-    pl_free(s->items);
-    pl_free(s->warnings);
-    *s = (pleach_quantize_summary){0};
-}
-
-static double mean_error(const run *r)
-{
-    double sum = 0;
-    size_t n = 0;
-    for (size_t i = 0; i < r->plan.n_items; i++) {
-        double error[2];
-        if (!r->parts.files[i] || r->plan.items[i].coding != PL_CODING_TRELLIS) continue;
-        pl_part_error(&r->parts, i, error);
-        if (error[1] > 0) sum += error[0] / error[1];
-        n++;
-    }
-    return n ? sum / (double)n : 0;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -312,7 +277,7 @@ static pleach_status spend_budget(pl_plan *plan, const pl_statistics *statistics
 
 static pleach_status calibrate(run *r, pleach_error *err)
 {
-    if (pl_output_published(&r->path)) return PLEACH_OK;
+    if (pl_output_published(&r->path) && !pl_has_budget(&r->plan)) return PLEACH_OK;
     r->first_share = -1;
     r->start = now();
     return pl_calibration_run(&r->calibration, &r->plan, &r->kernels, r->source, r->path.partial,
@@ -331,9 +296,9 @@ static pleach_status work(run *r, pleach_error *err)
         PL_TRY(pl_output_check_free(&r->path, r->plan.settings.force, err));
         PL_TRY(check_disk(r, err));
         PL_TRY(pl_parts_make(&r->parts, err));
-        PL_TRY(assemble(r, err));
+        return assemble(r, err);
     }
-    return PLEACH_OK;
+    return pl_summary_make(&r->plan, &r->parts, &r->warnings, &r->summary, err);
 }
 
 /* A full disk in the middle of the work: what to do about it. */
@@ -362,8 +327,8 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     pleach_status status = work(r, err);
     if (status != PLEACH_OK) return explain(r, status, err);
     if (summary) {
-        PL_TRY(summarise(&r->plan, &r->warnings, summary, err));
-        summary->relative_error = mean_error(r);
+        *summary = r->summary;
+        r->summary = (pleach_quantize_summary){0};
         summary->resumed = r->parts.resumed;
         summary->seconds = now() - start;
     }
@@ -382,6 +347,7 @@ pleach_status pleach_quantize(const char *source, const char *out,
     pleach_status status = quantize(&r, source, out, settings, summary, err);
     pl_parts_close(&r.parts);
     pl_free(r.warnings.lines);
+    pleach_quantize_summary_free(&r.summary);
     pl_calibration_close(&r.calibration);
     json_decref(r.source);
     if (r.job.path) pl_job_close(&r.job);
@@ -402,7 +368,7 @@ pleach_status pleach_quantize_plan(const char *source, const pleach_quantize_set
     PL_TRY(pl_checkpoint_open(source, &c, err));
     pleach_status status = pl_plan_open(&plan, c, settings, err);
     if (status == PLEACH_OK) status = spend_budget(&plan, NULL, &warnings, err);
-    if (status == PLEACH_OK) status = summarise(&plan, &warnings, summary, err);
+    if (status == PLEACH_OK) status = pl_summary_make(&plan, NULL, &warnings, summary, err);
     pl_free(warnings.lines);
     pl_plan_close(&plan);
     pleach_checkpoint_close(c);
