@@ -199,14 +199,17 @@ static void measure_metric(pl_hessian *h, size_t block)
             h->metric[j] += h->buffer[i * h->n + j] * h->buffer[i * h->n + j];
 }
 
-/* f64 to f32, from the first row on. Returns whether all is finite. */
-static bool narrow(pl_hessian *h)
+/* f64 to f32, from the first row on, for blocks of 1 divided by the diagonal. Returns whether all is
+ * finite. */
+static bool narrow(pl_hessian *h, size_t block)
 {
     float *row = (float *)(void *)h->row;
     const size_t n = h->n;
     float nan = 0;
     for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j < n; j++) row[j] = (float)h->buffer[i * n + j];
+        const double *u = h->buffer + i * n;
+        for (size_t j = 0; j < n; j++)
+            row[j] = (float)(block == 1 ? u[j] / sqrt(h->metric[j]) : u[j]);
         for (size_t j = 0; j < n; j++) nan += row[j] - row[j];
         memcpy(h->unit + i * n, row, n * sizeof *row);
     }
@@ -224,9 +227,9 @@ pl_feedback_state pl_hessian_factor(pl_hessian *h, const pl_kernels *kernels, in
         widen(h, threads, damping);
         if (!pl_cholesky_upper(threads, h->buffer, h->n)) continue;
         measure_metric(h, block);
-        pl_unit_blocks(threads, h->buffer, h->n, block);
+        if (block > 1) pl_unit_blocks(threads, h->buffer, h->n, block);
         h->damping = damping;
-        if (narrow(h)) return PL_FEEDBACK_APPLIED;
+        if (narrow(h, block)) return PL_FEEDBACK_APPLIED;
     }
     return PL_FEEDBACK_NOT_DEFINITE;
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "base/matrix.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -83,6 +84,68 @@ static void test_gram(void **state)
     pl_free(c1);
 }
 
+static void test_gram_rows(void **state)
+{
+    (void)state;
+    enum { N = 391, K = 60 };
+    float *a = numbers((size_t)K * N, 6);
+    float *c = pl_calloc(N * N, sizeof *c), *c1 = pl_calloc(N * N, sizeof *c1);
+    pl_gram_rows(4, N, K, a, K, c, N);
+    pl_gram_rows(1, N, K, a, K, c1, N);
+    assert_memory_equal(c, c1, N * N * sizeof *c);
+    for (size_t i = 0; i < N; i += 7)
+        for (size_t j = i; j < N; j++) {
+            double sum = 0;
+            for (size_t k = 0; k < K; k++) sum += (double)a[i * K + k] * a[j * K + k];
+            assert_true(fabs(c[i * N + j] - sum) < 1e-4);
+        }
+    pl_free(a);
+    pl_free(c);
+    pl_free(c1);
+}
+
+/* Triangular blocks of columns divided by those on the diagonal, and b a^-1, by multiplying back. */
+static void test_dividing(void **state)
+{
+    (void)state;
+    const size_t N = 70, M = 33, BLOCK = 32;
+    float *x = numbers((size_t)N * N, 7), *y = numbers((size_t)M * N, 8);
+    double *u = pl_calloc(N * N, sizeof *u), *unit = pl_alloc(N * N, sizeof *unit);
+    double *a = pl_calloc(N * N, sizeof *a), *b = pl_alloc(M * N, sizeof *b);
+    double *kept = pl_alloc(N * N, sizeof *kept);
+    for (size_t i = 0; i < N; i++)
+        for (size_t j = i; j < N; j++) u[i * N + j] = i == j ? 3 + x[i] : x[i * N + j];
+    memcpy(unit, u, N * N * sizeof *u);
+    pl_unit_blocks(3, unit, N, BLOCK);
+    for (size_t i = 0; i < N; i++)
+        for (size_t j = 0; j < N; j++) {
+            size_t first = j / BLOCK * BLOCK;
+            double sum = 0;
+            for (size_t k = first; k < PL_MIN(first + BLOCK, N); k++)
+                sum += unit[i * N + k] * u[k * N + j];
+            assert_true(fabs(sum - u[i * N + j]) < 1e-9);
+            if (i / BLOCK == j / BLOCK) assert_true(unit[i * N + j] == (i == j));
+        }
+    for (size_t i = 0; i < N; i++)
+        for (size_t j = 0; j < N; j++) {
+            for (size_t k = 0; k < N; k++) a[i * N + j] += (double)x[i * N + k] * x[j * N + k];
+            if (i == j) a[i * N + j] += 1;
+        }
+    memcpy(kept, a, N * N * sizeof *a);
+    for (size_t i = 0; i < M * N; i++) b[i] = y[i];
+    assert_true(pl_divide(a, N, b, M));
+    for (size_t i = 0; i < M; i++)
+        for (size_t j = 0; j < N; j++) {
+            double sum = 0;
+            for (size_t k = 0; k < N; k++) sum += b[i * N + k] * kept[k * N + j];
+            assert_true(fabs(sum - y[i * N + j]) < 1e-8);
+        }
+    kept[0] = -1;
+    assert_false(pl_divide(kept, N, b, M));
+    void *all[] = {x, y, u, unit, a, b, kept};
+    for (size_t i = 0; i < PL_COUNT(all); i++) pl_free(all[i]);
+}
+
 static void test_cholesky_upper(void **state)
 {
     (void)state;
@@ -128,6 +191,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul),
         cmocka_unit_test(test_gram),
+        cmocka_unit_test(test_gram_rows),
+        cmocka_unit_test(test_dividing),
         cmocka_unit_test(test_cholesky_upper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
