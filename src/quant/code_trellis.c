@@ -169,32 +169,44 @@ static void examine_statistics(trellis_work *w, pl_feedback_report *r)
     if (w->output.n) r->outputs = pl_mix_make(&w->outputs, m->out, w->stats->output, NULL);
 }
 
+/* 1/2 G for outputs of which no more is known than the mean square of their gradients; 1 when not
+ * even that. */
+static double mean_output(const trellis_work *w)
+{
+    return w->stats->gradient > 0 ? w->stats->gradient / (double)w->item->module.out / 2 : 1;
+}
+
+/* What white noise in the coded outputs weighs, of one number's power: the mean of a_o^2 times 1/2 G,
+ * and with feedback between outputs of its factor, which damping adds to. */
+static double weight_across(const trellis_work *w, const pl_feedback_report *r)
+{
+    const uint64_t out = w->item->module.out;
+    double plain = 0, fed = 0, mean = mean_output(w);
+    for (uint64_t o = 0; o < out; o++) {
+        double a = w->by_output ? w->by_output[o] : 1;
+        plain += a * a * (w->outputs.parts ? w->outputs.part[0][pl_mix_row(out, o)] / 2 : mean);
+        if (r->outputs == PL_FEEDBACK_APPLIED) fed += w->outputs.scale * w->output.metric[o] / 2;
+    }
+    return (r->outputs == PL_FEEDBACK_APPLIED ? PL_MIN(plain, fed) : plain) / (double)out;
+}
+
 /* Loss predicted at every k, from the factors and W in stored rows: what is coded at feature j, t_j,
  * is about as large as W_j, and its error is white. */
 static void estimate(trellis_work *w, pl_feedback_report *r)
 {
     static const double noise[2][3] = {{.0749, .01937, .00503}, {.0692, .01735, .00447}};
     const pleach_trellis *t = &w->item->trellis;
-    const pl_module *m = &w->item->module;
-    const pl_hessian *h = &w->input, *g = &w->output;
-    double sum = 0, across = 0, power = 0;
+    const pl_hessian *h = &w->input;
+    double sum = 0, power = 0;
     for (uint64_t i = 0; i < t->rows; i++) {
-        const float *row = w->coder->matrix + i * t->cols;
-        w->row[i] = 0;
-        for (uint64_t j = 0; j < w->item->width; j++) w->row[i] += (double)row[j] * row[j];
+        w->row[i] = pl_row_power(w->coder->matrix + i * t->cols, w->item->width);
         power += w->row[i];
     }
     for (size_t j = 0; j < h->n; j++)
         sum += h->metric[j] * (t->axis ? power / (double)h->n : w->row[h->order[j]]);
-    for (uint64_t o = 0; o < m->out; o++) {
-        double a = w->by_output ? w->by_output[o] : 1;
-        double own = w->outputs.parts ? w->outputs.part[0][o * m->out - o * (o - 1) / 2] / 2 : 1;
-        across += r->outputs == PL_FEEDBACK_APPLIED ? w->outputs.scale * g->metric[o] / 2
-                                                    : a * a * own;
-    }
     for (int k = 0; k < 3; k++)
-        r->estimate[k] = noise[t->state_bits == 16][k] * w->weighted.scale * sum * across /
-                         (double)m->out;
+        r->estimate[k] = noise[t->state_bits == 16][k] * w->weighted.scale * sum *
+                         weight_across(w, r);
 }
 
 static void factor(trellis_work *w, pl_feedback_report *r)
@@ -252,6 +264,7 @@ static void measure(trellis_work *w, pl_coded *out)
     apply_output_scale(w, w->coder->matrix, w->coder->matrix);
     measure_proxies(w, w->coder->matrix, &r->plain[0], &r->weighted[0]);
     if (w->outputs.parts) r->loss = measure_loss(w);
+    else if (w->stats->gradient > 0) r->loss = mean_output(w) * r->weighted[0];
 }
 
 /* ---- one module ----------------------------------------------------------------------------- */
@@ -325,6 +338,21 @@ pleach_status pl_code_trellis(const pl_coder *c, const pl_plan_item *item,
                       .scales = out->data[1], .output_scale = out->data[2]};
     pleach_status status = open_work(&w, err);
     if (status == PLEACH_OK) status = code(&w, out, err);
+    close_work(&w);
+    return status;
+}
+
+pleach_status pl_estimate_trellis(const pl_coder *c, const pl_plan_item *item,
+                                  const pl_module_statistics *stats, pl_feedback_report *report,
+                                  pleach_error *err)
+{
+    /* Output scales are a small part of the tensors that c->data has room for. */
+    trellis_work w = {.coder = c, .item = item, .stats = stats,
+                      .output_scale = (uint16_t *)(void *)c->data};
+    *report = (pl_feedback_report){0};
+    pleach_status status = open_work(&w, err);
+    if (status == PLEACH_OK) status = load(&w, err);
+    if (status == PLEACH_OK) prepare(&w, report);
     close_work(&w);
     return status;
 }

@@ -32,14 +32,16 @@ typedef enum pl_feedback_state {
 const char *pl_feedback_state_text(pl_feedback_state s);
 
 /* E = W - Q and W in the model's basis. H is the mean of x x^T; Hw the mean of H and the statistics
- * weighted by loss, scaled to the trace of H; equal to H without these. G as in the statistics. */
+ * weighted by loss, scaled to the trace of H; equal to H without these. G is the statistics of the outputs,
+ * or their mean times the unit matrix when only that is known. */
 typedef struct pl_feedback_report {
     pl_feedback_state inputs, outputs; /* outputs: of two-sided feedback */
     double damping, output_damping;    /* as used, after retries */
     double dead;                       /* inputs that are always zero */
     double plain[2];                   /* tr(E H E^T), tr(W H W^T) */
     double weighted[2];                /* tr(E Hw E^T), tr(W Hw W^T) */
-    double loss;                       /* 1/2 tr(G E Hw E^T); 0 without G */
+    double loss;                       /* 1/2 tr(G E Hw E^T), the expected rise of the text's cross
+                                          entropy per token; 0 without a backward pass */
     double estimate[3];                /* of that (of tr(E Hw E^T) without G) at k = 2, 3, 4 */
 } pl_feedback_report;
 

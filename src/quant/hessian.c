@@ -17,12 +17,6 @@
 
 /* ---- packed triangles ----------------------------------------------------------------------- */
 
-/* Where row i, from its diagonal on, begins. */
-static size_t row_at(size_t n, size_t i)
-{
-    return i * n - i * (i - 1) / 2;
-}
-
 typedef struct triangle {
     pl_feedback_state state;
     double trace;
@@ -36,7 +30,7 @@ static triangle examine(const float *packed, size_t n)
     float nan = 0; /* x - x is 0, or NaN when x is not finite */
     for (size_t i = 0; i < n * (n + 1) / 2; i++) nan += packed[i] - packed[i];
     for (size_t i = 0; i < n; i++) {
-        float d = packed[row_at(n, i)];
+        float d = packed[pl_mix_row(n, i)];
         t.trace += d;
         t.dead += d == 0;
     }
@@ -64,7 +58,7 @@ pl_feedback_state pl_mix_make(pl_mix *m, size_t n, const float *a, const float *
 
 static void unpack_row(const pl_mix *m, const float *scale, size_t i, float *row)
 {
-    size_t at = row_at(m->n, i);
+    size_t at = pl_mix_row(m->n, i);
     for (size_t j = i; j < m->n; j++, at++) {
         double sum = m->weight[0] * m->part[0][at];
         if (m->parts > 1) sum += m->weight[1] * m->part[1][at];

@@ -6,6 +6,7 @@
 #ifndef PL_QUANT_HESSIAN_H
 #define PL_QUANT_HESSIAN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "feedback.h"
@@ -19,6 +20,12 @@ typedef struct pl_mix {
     double weight[2], scale;
     size_t dead; /* zeros on the diagonal of a */
 } pl_mix;
+
+/* Where row i of a packed matrix, from its diagonal on, begins. */
+static inline size_t pl_mix_row(size_t n, size_t i)
+{
+    return i * n - i * (i - 1) / 2;
+}
 
 /* The basis a side is coded in: columns of diag(scale) R, R = diag(signs) Hadamard blocks. */
 typedef struct pl_basis {
