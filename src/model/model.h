@@ -39,5 +39,9 @@ void pl_workspace_close(pl_workspace *w);
 pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *c, pl_workspace *w,
                                      pl_cache *cache, const int32_t *ids, size_t n, size_t first,
                                      float *logits, pleach_error *err);
+/* One token for each of n <= batch sequences, each with a cache of its own (room must be reserved)
+ * and at that cache's end; logits [n][vocab]. A row has the same bits as if it were alone. */
+pleach_status pl_transformer_step(const pl_compute *c, pl_workspace *w, pl_cache *const *caches,
+                                  const int32_t *ids, size_t n, float *logits, pleach_error *err);
 
 #endif

@@ -12,15 +12,25 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "calibrate/self_text.h"
 #include "calibrate/text.h"
 #include "format/gguf.h"
+#include "format/safetensors.h"
 #include "output_path.h"
 
-enum { CHUNK = 512, LABEL_SEED = 1, BINDING_VERSION = 1 };
+enum { CHUNK = 512, LABEL_SEED = 1, SELF_SEED = 1, BINDING_VERSION = 1 };
+
+#define TEXT_FILE "calibration-text.safetensors" /* in the work folder */
+#define TEXT_TENSOR "ids"
 
 static bool wanted(const pleach_quantize_settings *s)
 {
     return strcmp(s->calib, "none") != 0;
+}
+
+static bool writes_itself(const pleach_quantize_settings *s)
+{
+    return strcmp(s->calib, "self") == 0;
 }
 
 static size_t chunk_tokens(const pl_plan *plan)
@@ -57,11 +67,26 @@ static pl_calibrate_settings make_settings(const pl_plan *plan)
     return c;
 }
 
+/* Text is written with all of the model at hand. */
+static uint64_t text_memory(const pl_plan *plan, uint64_t limit, size_t *parallel)
+{
+    uint64_t pages = 0;
+    size_t chunk = chunk_tokens(plan);
+    for (size_t i = 0; i < plan->n_items; i++) pages += plan->items[i].source.weight->n_bytes;
+    uint64_t rest = limit > pages + PL_FIXED_MEMORY ? limit - pages - PL_FIXED_MEMORY : 1;
+    *parallel = pl_self_text_parallel(plan->config, chunk, limit ? rest : 0);
+    return pages + PL_FIXED_MEMORY + pl_self_text_memory(plan->config, chunk, *parallel);
+}
+
 uint64_t pl_calibration_memory(const pl_plan *plan)
 {
-    if (!wanted(&plan->settings)) return 0;
+    const pleach_quantize_settings *s = &plan->settings;
+    size_t parallel;
+    if (!wanted(s)) return 0;
     pl_calibrate_settings c = make_settings(plan);
-    return fixed_memory(plan) + pl_calibrate_memory(plan->config, &c);
+    uint64_t gathering = fixed_memory(plan) + pl_calibrate_memory(plan->config, &c);
+    uint64_t writing = writes_itself(s) ? text_memory(plan, s->memory, &parallel) : 0;
+    return PL_MAX(gathering, writing);
 }
 
 static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
@@ -95,9 +120,15 @@ static json_t *describe_file(const pl_calibration *c, size_t chunk)
 static pleach_status read_text(pl_calibration *c, const pl_plan *plan, pleach_error *err)
 {
     const pleach_quantize_settings *s = &plan->settings;
-    PL_TRY(pl_calibration_text(c->tokenizer, s->calib, s->calib_tokens, chunk_tokens(plan), &c->ids,
-                               err));
-    c->text = describe_file(c, chunk_tokens(plan));
+    size_t chunk = chunk_tokens(plan);
+    if (writes_itself(s)) {
+        c->text = json_pack("{s:s, s:I, s:i, s:I}", "kind", "self", "tokens",
+                            (json_int_t)s->calib_tokens, "seed", SELF_SEED, "chunk",
+                            (json_int_t)chunk);
+    } else {
+        PL_TRY(pl_calibration_text(c->tokenizer, s->calib, s->calib_tokens, chunk, &c->ids, err));
+        c->text = describe_file(c, chunk);
+    }
     return c->text ? PLEACH_OK : pl_fail_memory(err, "the job file", 0);
 }
 
@@ -109,9 +140,9 @@ pleach_status pl_calibration_open(pl_calibration *c, const pl_plan *plan, pl_war
     PL_TRY(check_memory(plan, err));
     PL_TRY(open_tokenizer(c, plan, err));
     PL_TRY(read_text(c, plan, err));
-    if (c->ids.n < PL_CALIBRATION_FEW)
-        pl_warn(warnings, "calibration on %zu tokens alone: statistics from so few mislead",
-                c->ids.n);
+    size_t n = writes_itself(&plan->settings) ? plan->settings.calib_tokens : c->ids.n;
+    if (n < PL_CALIBRATION_FEW)
+        pl_warn(warnings, "calibration on %zu tokens alone: statistics from so few mislead", n);
     return PLEACH_OK;
 }
 
@@ -137,13 +168,65 @@ static pleach_status check_disk(const pl_plan *plan, size_t n, const pl_calibrat
     return PLEACH_OK;
 }
 
-static pleach_status gather(const pl_calibration *c, const pl_plan *plan, const pl_compute *compute,
-                            const json_t *binding, const char *dir, pl_calibrate_settings *s,
-                            pleach_error *err)
+/* Progress of writing, as calibration reports its own. */
+static int report_text(void *user, double share)
+{
+    const pl_calibrate_settings *s = user;
+    pl_calibrate_progress p = {.stage = "text", .share = share};
+    return s->progress ? s->progress(s->user, &p) : 0;
+}
+
+/* The file that keeps the model's own text, so that a run that is stopped while it gathers
+ * statistics need not write it again. */
+static bool read_kept_text(pl_calibration *c, const pl_plan *plan, const char *path)
+{
+    pl_safetensors *file = NULL;
+    size_t n = plan->settings.calib_tokens;
+    if (!pl_exists(path) || pl_safetensors_open(path, &file, NULL) != PLEACH_OK) return false;
+    const pl_tensor *t = pl_safetensors_find(file, TEXT_TENSOR);
+    int32_t *ids = pl_alloc(n, sizeof *ids);
+    bool kept = ids && t && t->type == PL_I32 && t->n_bytes == n * sizeof *ids;
+    if (kept) memcpy(ids, t->data, n * sizeof *ids);
+    if (kept) kept = pl_ids_append(&c->ids, ids, n, NULL) == PLEACH_OK;
+    pl_free(ids);
+    pl_safetensors_close(file);
+    return kept;
+}
+
+static pleach_status keep_text(const pl_calibration *c, const char *path, pleach_error *err)
+{
+    pl_safetensors_writer *w;
+    pl_tensor t = {.name = TEXT_TENSOR, .type = PL_I32, .n_dims = 1, .shape = {c->ids.n}};
+    PL_TRY(pl_safetensors_create(path, &t, 1, &w, err));
+    pleach_status status =
+        pl_safetensors_append(w, c->ids.ids, c->ids.n * sizeof *c->ids.ids, err);
+    if (status == PLEACH_OK) return pl_safetensors_commit(w, err);
+    pl_safetensors_discard(w);
+    return status;
+}
+
+static pleach_status write_text(pl_calibration *c, const pl_plan *plan, const pl_transformer *t,
+                                const pl_compute *compute, const char *path,
+                                pl_calibrate_settings *s, pleach_error *err)
+{
+    pl_self_text_settings set = {.tokens = plan->settings.calib_tokens, .chunk = s->chunk,
+                                 .seed = SELF_SEED, .progress = report_text, .user = s};
+    text_memory(plan, plan->settings.memory, &set.parallel);
+    if (read_kept_text(c, plan, path)) return PLEACH_OK;
+    PL_TRY(pl_self_text(t, compute, c->tokenizer, &set, &c->ids, err));
+    return keep_text(c, path, err);
+}
+
+static pleach_status gather(pl_calibration *c, const pl_plan *plan, const pl_compute *compute,
+                            const json_t *binding, const char *dir, const char *text,
+                            pl_calibrate_settings *s, pleach_error *err)
 {
     pl_transformer *t;
+    pleach_status status = PLEACH_OK;
     PL_TRY(pl_transformer_open(plan->source, &t, err));
-    pleach_status status = pl_calibrate(t, compute, c->ids.ids, c->ids.n, s, binding, dir, err);
+    if (writes_itself(&plan->settings)) status = write_text(c, plan, t, compute, text, s, err);
+    if (status == PLEACH_OK)
+        status = pl_calibrate(t, compute, c->ids.ids, c->ids.n, s, binding, dir, err);
     pl_transformer_close(t);
     return status;
 }
@@ -191,12 +274,13 @@ static pleach_status warn_of_gaps(const pl_calibration *c, const pl_plan *plan,
 
 static pleach_status open_statistics(pl_calibration *c, const pl_plan *plan,
                                      const pl_compute *compute, const json_t *binding,
-                                     const char *dir, pl_calibrate_settings *s, pleach_error *err)
+                                     const char *dir, const char *text, pl_calibrate_settings *s,
+                                     pleach_error *err)
 {
     pleach_status status = pl_statistics_open(dir, binding, &c->statistics, err);
     if (status != PLEACH_ERR_MISSING) return status;
-    PL_TRY(check_disk(plan, c->ids.n, s, dir, err));
-    PL_TRY(gather(c, plan, compute, binding, dir, s, err));
+    PL_TRY(check_disk(plan, plan->settings.calib_tokens, s, dir, err));
+    PL_TRY(gather(c, plan, compute, binding, dir, text, s, err));
     return pl_statistics_open(dir, binding, &c->statistics, err);
 }
 
@@ -213,13 +297,14 @@ pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const p
     s.user = user;
     json_t *binding = json_pack("{s:i, s:O, s:O}", "version", BINDING_VERSION, "model", source,
                                 "text", c->text);
-    char *inside = pl_path_join(work_dir, "statistics");
+    char *inside = pl_path_join(work_dir, "statistics"), *text = pl_path_join(work_dir, TEXT_FILE);
     const char *dir = set->statistics ? set->statistics : inside;
-    pleach_status status = binding && inside ? PLEACH_OK : pl_fail_memory(err, "calibration", 0);
-    if (status == PLEACH_OK) status = open_statistics(c, plan, &compute, binding, dir, &s, err);
+    pleach_status status = binding && inside && text ? PLEACH_OK : pl_fail_memory(err, "calibration", 0);
+    if (status == PLEACH_OK) status = open_statistics(c, plan, &compute, binding, dir, text, &s, err);
     if (status == PLEACH_OK) status = check_gathered(c, set, dir, err);
     if (status == PLEACH_OK) status = warn_of_gaps(c, plan, warnings, err);
     json_decref(binding);
     pl_free(inside);
+    pl_free(text);
     return status;
 }
