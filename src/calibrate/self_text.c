@@ -59,6 +59,11 @@ static bool is_end(const opening *o, int32_t id)
     return false;
 }
 
+static void add_end(opening *o, int32_t id, uint32_t vocabulary)
+{
+    if (id >= 0 && (uint32_t)id < vocabulary && !is_end(o, id)) o->end[o->n_end++] = id;
+}
+
 /* What two questions have in common is the format's own. The end token after a question is left to
  * the model. */
 static pleach_status split_format(const pl_tokenizer *t, opening *o, pleach_error *err)
@@ -82,8 +87,8 @@ static pleach_status find_opening(const pl_transformer *t, const pl_tokenizer *t
 {
     const pl_config *g = t->config;
     int32_t eos = pl_tokenizer_eos(tokenizer);
-    for (uint32_t i = 0; i < g->n_end_tokens; i++) o->end[o->n_end++] = g->end_tokens[i];
-    if (eos >= 0 && (uint32_t)eos < g->vocab_size && !is_end(o, eos)) o->end[o->n_end++] = eos;
+    for (uint32_t i = 0; i < g->n_end_tokens; i++) add_end(o, g->end_tokens[i], g->vocab_size);
+    add_end(o, eos, g->vocab_size);
     o->ordinary = PL_MIN(pl_tokenizer_size(tokenizer), (size_t)g->vocab_size);
     PL_TRY(pl_calibration_bos(tokenizer, &o->bos, err));
     if (pl_chat_recognise(pl_tokenizer_chat_template(tokenizer)) == PL_CHAT_NONE) return PLEACH_OK;
