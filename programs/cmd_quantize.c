@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * pleach quantize: a checkpoint in, a packed checkpoint out. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "commands.h"
@@ -130,6 +132,16 @@ static char *output_name(const quantize_values *v, const budget_list *b, size_t 
     return name;
 }
 
+/* A folder and the plain files in it, as far as they can be removed. */
+static void remove_files(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    for (struct dirent *e; (e = readdir(dir));) unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
+    rmdir(folder);
+}
+
 static int check_values(const quantize_values *v, const budget_list *b)
 {
     if (b->n > 1 && v->save_plan)
@@ -160,6 +172,34 @@ static int quantize_one(const quantize_values *v, const budget_list *b, size_t i
     return status == PLEACH_OK ? EXIT_OK : fail_status(&err);
 }
 
+static int quantize_all(const quantize_values *v, const budget_list *b, json_t *list)
+{
+    int result = EXIT_OK;
+    for (size_t i = 0; result == EXIT_OK && i < PL_MAX(b->n, 1); i++) {
+        json_t *one = NULL;
+        if (i && !v->json) putchar('\n');
+        result = quantize_one(v, b, i, v->json ? &one : NULL);
+        if (one) json_array_append_new(list, one);
+    }
+    return result;
+}
+
+/* Several budgets share one calibration in OUT.statistics, which goes when all are done. */
+static int quantize_shared(const quantize_values *v, const budget_list *b, json_t *list)
+{
+    quantize_values shared = *v;
+    size_t size = strlen(v->out) + sizeof ".statistics", end = strlen(v->out);
+    char *folder = pl_alloc(size, 1);
+    if (!folder) return fail("out of memory: a path");
+    while (end > 1 && v->out[end - 1] == '/') end--;
+    snprintf(folder, size, "%.*s.statistics", (int)end, v->out);
+    shared.statistics = folder;
+    int result = quantize_all(&shared, b, list);
+    if (result == EXIT_OK && !v->dry_run) remove_files(folder);
+    pl_free(folder);
+    return result;
+}
+
 static int run(const void *values)
 {
     const quantize_values *v = values;
@@ -168,12 +208,9 @@ static int run(const void *values)
     int result = parse_budgets(v->budget, &budgets);
     if (result == EXIT_OK) result = check_values(v, &budgets);
     catch_interrupts(false);
-    for (size_t i = 0; result == EXIT_OK && i < PL_MAX(budgets.n, 1); i++) {
-        json_t *one = NULL;
-        if (i && !v->json) putchar('\n');
-        result = quantize_one(v, &budgets, i, v->json ? &one : NULL);
-        if (one) json_array_append_new(list, one);
-    }
+    bool shared = budgets.n > 1 && !v->statistics && strcmp(v->calib, "none") != 0;
+    if (result == EXIT_OK)
+        result = (shared ? quantize_shared : quantize_all)(v, &budgets, list);
     if (result == EXIT_OK && v->json)
         result = print_json(json_incref(budgets.n > 1 ? list : json_array_get(list, 0)));
     json_decref(list);

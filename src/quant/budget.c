@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "code_trellis.h"
 #include "outputs.h"
 #include "plan_bits.h"
 #include "rotate_matrix.h"
@@ -121,7 +122,7 @@ pleach_status pl_budget_spend(pl_plan *plan, pleach_error *err)
     return status;
 }
 
-/* ---- losses --------------------------------------------------------------------------------- */
+/* ---- losses by the weights alone ---------------------------------------------------------------- */
 
 #define POWER_ROWS 256
 
@@ -182,9 +183,74 @@ static pleach_status measure_item(const pl_plan *plan, pl_plan_item *item, pleac
     return status;
 }
 
-pleach_status pl_budget_measure(pl_plan *plan, const pl_statistics *statistics, pleach_error *err)
+/* ---- by statistics -------------------------------------------------------------------------- */
+
+static pleach_status predict_item(const pl_coder *coder, const pl_statistics *statistics,
+                                  pl_plan_item *item, pleach_error *err)
 {
-    (void)statistics;
+    pl_module_statistics m;
+    pl_feedback_report report = {0};
+    PL_TRY(pl_statistics_get(statistics, &item->module, &m, err));
+    pleach_status status = pl_estimate_trellis(coder, item, &m, &report, err);
+    pl_module_statistics_release(&m);
+    for (int i = 0; i < PL_N_K; i++)
+        item->loss[i] = isfinite(report.estimate[i]) ? report.estimate[i] : 0;
+    return status;
+}
+
+/* Modules without an estimate get what their share of the squared weights comes to. */
+static pleach_status fill_in(pl_plan *plan, pleach_error *err)
+{
+    double known = 0, known_plain = 0;
+    for (size_t i = 0; i < plan->n_items; i++) {
+        pl_plan_item plain = plan->items[i];
+        if (!(plain.loss[0] > 0)) continue;
+        PL_TRY(measure_item(plan, &plain, err));
+        known += plan->items[i].loss[0];
+        known_plain += plain.loss[0];
+    }
+    double unit = known_plain > 0 ? known / known_plain : 1;
+    for (size_t i = 0; i < plan->n_items; i++) {
+        pl_plan_item *item = &plan->items[i];
+        if (item->coding != PL_CODING_TRELLIS || item->loss[0] > 0) continue;
+        PL_TRY(measure_item(plan, item, err));
+        for (int k = 0; k < PL_N_K; k++) item->loss[k] *= unit;
+    }
+    return PLEACH_OK;
+}
+
+static pleach_status predict_all(pl_plan *plan, const pl_statistics *statistics,
+                                 const pl_coder *coder, pl_warnings *warnings, pleach_error *err)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < plan->n_items; i++) {
+        if (plan->items[i].coding != PL_CODING_TRELLIS) continue;
+        PL_TRY(predict_item(coder, statistics, &plan->items[i], err));
+        missing += !(plan->items[i].loss[0] > 0);
+    }
+    if (!missing) return PLEACH_OK;
+    pl_warn(warnings, "%zu modules have no usable statistics: their bits go by the error of the "
+                      "weights", missing);
+    return fill_in(plan, err);
+}
+
+static pleach_status measure_by_statistics(pl_plan *plan, const pl_statistics *statistics,
+                                           const pl_kernels *kernels, pl_warnings *warnings,
+                                           pleach_error *err)
+{
+    pl_coder coder = {.kernels = kernels, .cpu = plan->settings.cpu,
+                      .threads = plan->settings.threads, .feedback = plan->feedback};
+    pleach_status status = pl_coder_open(&coder, plan->items, plan->n_items, err);
+    if (status == PLEACH_OK) status = predict_all(plan, statistics, &coder, warnings, err);
+    pl_coder_close(&coder);
+    return status;
+}
+
+pleach_status pl_budget_measure(pl_plan *plan, const pl_statistics *statistics,
+                                const pl_kernels *kernels, pl_warnings *warnings, pleach_error *err)
+{
+    if (statistics) return measure_by_statistics(plan, statistics, kernels, warnings, err);
+    pl_warn(warnings, "no calibration: the budget is spent by the error of the weights alone");
     for (size_t i = 0; i < plan->n_items; i++)
         if (plan->items[i].coding == PL_CODING_TRELLIS)
             PL_TRY(measure_item(plan, &plan->items[i], err));

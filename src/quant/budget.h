@@ -6,7 +6,9 @@
 
 #include "allocate.h"
 #include "calibrate/statistics.h"
+#include "kernels/kernels.h"
 #include "plan.h"
+#include "warnings.h"
 
 static inline bool pl_has_budget(const pl_plan *plan)
 {
@@ -16,10 +18,13 @@ static inline bool pl_has_budget(const pl_plan *plan)
 /* PLEACH_ERR_LIMIT, naming the floor, when even 2 bits wherever there is a choice are too many. */
 pleach_status pl_budget_check(const pl_plan *plan, pleach_error *err);
 
-/* What each module would lose at k = 2, 3 and 4, into item->loss: the expected rise of the text's
- * cross entropy by the statistics, or without them |W|^2 times the code's error on Gaussian
- * numbers. Only ratios count. Reads the weights. */
-pleach_status pl_budget_measure(pl_plan *plan, const pl_statistics *statistics, pleach_error *err);
+/* What each module would lose at k = 2, 3 and 4, into item->loss. By the statistics: the expected
+ * rise of the text's cross entropy to second order, up to a factor; without a backward pass, of the
+ * squared error of what the module puts out. Without statistics, and saying so: |W|^2 times the
+ * code's error on Gaussian numbers. Reads the weights. */
+pleach_status pl_budget_measure(pl_plan *plan, const pl_statistics *statistics,
+                                const pl_kernels *kernels, pl_warnings *warnings,
+                                pleach_error *err);
 
 /* Sets every module's bits by item->loss, and the plan's totals. */
 pleach_status pl_budget_spend(pl_plan *plan, pleach_error *err);

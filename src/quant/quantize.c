@@ -266,12 +266,11 @@ static pleach_status open_job(run *r, pleach_error *err)
 }
 
 static pleach_status spend_budget(pl_plan *plan, const pl_statistics *statistics,
-                                  pl_warnings *warnings, pleach_error *err)
+                                  const pl_kernels *kernels, pl_warnings *warnings,
+                                  pleach_error *err)
 {
     if (!pl_has_budget(plan)) return PLEACH_OK;
-    if (!statistics)
-        pl_warn(warnings, "no calibration: the budget is spent by the error of the weights alone");
-    PL_TRY(pl_budget_measure(plan, statistics, err));
+    PL_TRY(pl_budget_measure(plan, statistics, kernels, warnings, err));
     return pl_budget_spend(plan, err);
 }
 
@@ -323,7 +322,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     PL_TRY(pl_calibration_open(&r->calibration, &r->plan, &r->warnings, err));
     PL_TRY(open_job(r, err));
     PL_TRY(calibrate(r, err));
-    PL_TRY(spend_budget(&r->plan, r->calibration.statistics, &r->warnings, err));
+    PL_TRY(spend_budget(&r->plan, r->calibration.statistics, &r->kernels, &r->warnings, err));
     pleach_status status = work(r, err);
     if (status != PLEACH_OK) return explain(r, status, err);
     if (summary) {
@@ -367,7 +366,7 @@ pleach_status pleach_quantize_plan(const char *source, const pleach_quantize_set
     *summary = (pleach_quantize_summary){0};
     PL_TRY(pl_checkpoint_open(source, &c, err));
     pleach_status status = pl_plan_open(&plan, c, settings, err);
-    if (status == PLEACH_OK) status = spend_budget(&plan, NULL, &warnings, err);
+    if (status == PLEACH_OK) status = spend_budget(&plan, NULL, NULL, &warnings, err);
     if (status == PLEACH_OK) status = pl_summary_make(&plan, NULL, &warnings, summary, err);
     pl_free(warnings.lines);
     pl_plan_close(&plan);
