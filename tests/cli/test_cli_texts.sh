@@ -48,7 +48,7 @@ completes 'detokenize dequantize' pleach de
 completes 'none input both scale' pleach quantize a b --rotate ''
 completes 'input' pleach quantize --rotate i
 completes '--top-k --top-p' pleach run m --top
-completes '--dry-run' pleach quantize --d
+completes '--dry-run' pleach quantize --dr
 completes '' pleach inspect some-file
 
 finish
