@@ -18,6 +18,8 @@ typedef struct quantize_values {
     const char *calib, *statistics;
     double budget_file, memory; /* GB */
     double damping, output_damping; /* in means of the diagonal */
+    double output_weighting;
+    int64_t refine;
     int64_t calib_tokens;
     int plain_hessian, two_sided;
     int64_t bits, state_bits, embed_bits, head_bits, seed, threads;
@@ -41,6 +43,8 @@ static void defaults(void *values)
     v->calib_tokens = (int64_t)s.calib_tokens;
     v->damping = s.damping;
     v->output_damping = s.output_damping;
+    v->output_weighting = s.output_weighting;
+    v->refine = s.refine;
 }
 
 static int show_progress(void *user, const pleach_quantize_progress *p)
@@ -77,6 +81,8 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->two_sided = v->two_sided;
     s->damping = v->damping;
     s->output_damping = v->output_damping;
+    s->output_weighting = v->output_weighting;
+    s->refine = (int)v->refine;
     s->keep = v->keep.items;
     s->n_keep = v->keep.n;
     s->budget_file = (uint64_t)(v->budget_file * 1e9);
@@ -352,6 +358,21 @@ static const option options[] = {
      .max = 1e6,
      .help = "the same for output statistics",
      OPTION_AT(quantize_values, output_damping)},
+    {.name = "output-weighting",
+     .type = OPTION_REAL,
+     .argument = "X",
+     .min = 0,
+     .max = 1,
+     .help = "how far outputs that matter more to the loss are coded finer, 0 to 1",
+     OPTION_AT(quantize_values, output_weighting)},
+    {.name = "refine",
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 0,
+     .max = 1000,
+     .help = "fit the scales to the predictions of SRC in so many passes over the calibration text "
+             "after coding; slow",
+     OPTION_AT(quantize_values, refine)},
     {.name = "report-text",
      .type = OPTION_PATH,
      .argument = "FILE",

@@ -60,6 +60,10 @@ typedef struct pleach_quantize_settings {
     double damping;        /* of input statistics, in means of the diagonal */
     double output_damping; /* of output statistics */
     int sweeps;            /* axis 1: sweeps of coordinate descent after coding */
+    double output_weighting; /* with fisher, how far an output's share of the loss goes into its
+                              output scale: 0 not at all, 1 wholly */
+    int refine;            /* passes over the calibration text that fit the scales to the source's
+                              predictions after coding; 0 (default): none */
     const char *const *keep; /* shell patterns of modules to keep as they are */
     size_t n_keep;
     const char *report_text; /* a file: the report scores the result on it against the source;
@@ -97,6 +101,8 @@ typedef struct pleach_quantize_summary {
     double bits, block_bits;        /* bits a weight: whole file, block matrices */
     uint64_t peak_memory;           /* bytes, an upper bound */
     double relative_error;          /* mean over block matrices of |W-Q|^2/|W|^2; 0 in a plan */
+    int refined;                    /* passes of refining whose result was kept */
+    double refine_before, refine_after; /* KL of held-out text before and after; 0 without refining */
     size_t resumed;                 /* tensors taken over from an interrupted run */
     double seconds;
     size_t n_items;

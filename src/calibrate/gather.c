@@ -14,6 +14,11 @@
 
 /* ---- what there is to gather ----------------------------------------------------------------- */
 
+static bool of_outputs(pl_statistic kind)
+{
+    return kind == PL_STATISTIC_OUTPUT || kind == PL_STATISTIC_POWER;
+}
+
 static size_t list_items(const pl_config *config, const pl_statistics_info *info,
                          pl_gather_item items[PL_GATHER_ITEMS])
 {
@@ -26,7 +31,7 @@ static size_t list_items(const pl_config *config, const pl_statistics_info *info
             pl_config_module(config, 1 + (size_t)i, &m); /* module 0 is the embedding */
             if (kind == PL_STATISTIC_INPUT && m.input != listed) continue;
             items[n++] = (pl_gather_item){.kind = kind, .index = listed++, .linear = i,
-                                          .width = kind == PL_STATISTIC_OUTPUT ? m.out : m.in,
+                                          .width = of_outputs(kind) ? m.out : m.in,
                                           .out = m.out};
         }
     }
@@ -35,7 +40,7 @@ static size_t list_items(const pl_config *config, const pl_statistics_info *info
 
 static uint64_t square_size(const pl_gather_item *item)
 {
-    return item->width * item->width;
+    return item->kind == PL_STATISTIC_POWER ? item->width : item->width * item->width;
 }
 
 /* The items from `first` on that one pass takes: as many as fit, one at least. */
@@ -88,7 +93,7 @@ uint64_t pl_gather_disk(const pl_config *config, const pl_statistics_info *info)
     pl_gather_item items[PL_GATHER_ITEMS];
     size_t n = list_items(config, info, items);
     uint64_t sum = 8192; /* header and counts */
-    for (size_t i = 0; i < n; i++) sum += pl_triangle_size(items[i].width) * sizeof(float);
+    for (size_t i = 0; i < n; i++) sum += pl_statistic_size(items[i].kind, items[i].width) * sizeof(float);
     return sum;
 }
 
@@ -192,15 +197,30 @@ static const float *scale_rows(pl_gather *g, pl_gather_item *item, const float *
     return g->rows;
 }
 
+static void add_squares(const pl_gather *g, pl_gather_item *item, const float *x, size_t n)
+{
+    for (size_t m = 0; m < n; m++) {
+        if (g->scales[m] < 0) continue;
+        item->tokens++;
+        item->weight += 1;
+        for (size_t i = 0; i < item->width; i++) {
+            float v = x[m * item->width + i];
+            item->square[i] += v * v;
+        }
+    }
+}
+
 void pl_gather_add(pl_gather *g, const pl_tape *tape)
 {
     for (size_t i = g->first; i < g->end; i++) {
         pl_gather_item *item = &g->items[i];
-        const float *x = item->kind == PL_STATISTIC_OUTPUT ? tape->gradient[item->linear]
-                                                           : pl_tape_input(tape, item->linear);
+        const float *x = of_outputs(item->kind) ? tape->gradient[item->linear]
+                                                : pl_tape_input(tape, item->linear);
         find_scales(g, item, tape, x);
-        pl_gram(g->c->threads, item->width, tape->n, scale_rows(g, item, x, tape->n), item->width,
-                item->square, item->width);
+        if (item->kind == PL_STATISTIC_POWER) add_squares(g, item, x, tape->n);
+        else
+            pl_gram(g->c->threads, item->width, tape->n, scale_rows(g, item, x, tape->n),
+                    item->width, item->square, item->width);
     }
 }
 
@@ -224,7 +244,7 @@ pleach_status pl_gather_begin(pl_gather *g, const char *dir, uint32_t block,
         kinds[item->kind] = true;
         tensors[n] = (pl_tensor){
             .name = pl_statistics_tensor_name(item->kind, item->index, names[n]), .type = PL_F32,
-            .n_dims = 1, .shape = {pl_triangle_size(item->width)}};
+            .n_dims = 1, .shape = {pl_statistic_size(item->kind, item->width)}};
     }
     for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++)
         if (kinds[kind])
@@ -247,7 +267,7 @@ pleach_status pl_gather_append(const pl_gather *g, pl_safetensors_writer *w, ple
         const pl_gather_item *item = &g->items[i];
         size_t n = item->width;
         double mean = has_mean(item) ? 1 / item->weight : 0;
-        for (size_t row = 0; row < n; row++) {
+        for (size_t row = 0; row < (item->kind == PL_STATISTIC_POWER ? 1 : n); row++) {
             const float *from = item->square + row * n;
             for (size_t j = row; j < n; j++) g->rows[j] = (float)(mean * (double)from[j]);
             PL_TRY(pl_safetensors_append(w, g->rows + row, (n - row) * sizeof(float), err));

@@ -9,14 +9,14 @@
 #include "block.h"
 #include "statistics_file.h"
 
-enum { PL_GATHER_ITEMS = PL_STATISTICS_INPUTS + 2 * PL_STATISTICS_LINEARS };
+enum { PL_GATHER_ITEMS = PL_STATISTICS_INPUTS + 3 * PL_STATISTICS_LINEARS };
 
 typedef struct pl_gather_item {
     pl_statistic kind;
     size_t index;    /* among its kind */
     int linear;      /* whose input or gradient it is about */
     uint64_t width, out; /* of the matrix; of the linear layer's output */
-    float *square;   /* [width][width], upper half: the sum, during its pass */
+    float *square;   /* [width][width], upper half: the sum, during its pass; [width] for power */
     int64_t tokens;  /* in the sum */
     double weight;   /* sum of the tokens' weights */
 } pl_gather_item;

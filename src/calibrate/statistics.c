@@ -68,7 +68,7 @@ void pl_statistics_get_info(const pl_statistics *s, pl_statistics_info *info)
 
 /* ---- one module ----------------------------------------------------------------------------- */
 
-/* Matrix i of a kind, NULL when no token stands behind it. */
+/* Matrix (or vector) i of a kind, NULL when no token stands behind it. */
 static pleach_status get_matrix(const pl_statistics *s, const pl_module *m, pl_statistic kind,
                                 size_t i, uint64_t n, const float **out, uint64_t *tokens,
                                 pleach_error *err)
@@ -79,10 +79,10 @@ static pleach_status get_matrix(const pl_statistics *s, const pl_module *m, pl_s
     const pl_tensor *counts = pl_safetensors_find(file, pl_statistics_tokens_name(kind));
     const pl_tensor *t = pl_safetensors_find(file, pl_statistics_tensor_name(kind, i, name));
     memcpy(&count, (const char *)counts->data + i * sizeof count, sizeof count);
-    PL_FAIL_IF(t->shape[0] != pl_triangle_size(n), err, PLEACH_ERR_MISMATCH,
+    PL_FAIL_IF(t->shape[0] != pl_statistic_size(kind, n), err, PLEACH_ERR_MISMATCH,
                "%s: %s of block %u has %llu numbers, %llu are needed for a width of %llu", s->dir,
                name, m->layer, (unsigned long long)t->shape[0],
-               (unsigned long long)pl_triangle_size(n), (unsigned long long)n);
+               (unsigned long long)pl_statistic_size(kind, n), (unsigned long long)n);
     PL_FAIL_IF((uintptr_t)t->data % sizeof(float) != 0, err, PLEACH_ERR_FORMAT,
                "%s: %s of block %u does not start at a multiple of 4 bytes", s->dir, name, m->layer);
     PL_FAIL_IF(count < 0, err, PLEACH_ERR_FORMAT, "%s: %s of block %u has %lld tokens", s->dir, name,
@@ -98,6 +98,7 @@ static pleach_status get_weighted(const pl_statistics *s, const pl_module *m, si
     uint64_t tokens;
     const pl_tensor *t = pl_safetensors_find(s->blocks[m->layer], PL_STATISTICS_GRADIENT);
     PL_TRY(get_matrix(s, m, PL_STATISTIC_FISHER, linear, m->in, &out->fisher, &tokens, err));
+    PL_TRY(get_matrix(s, m, PL_STATISTIC_POWER, linear, m->out, &out->power, &(uint64_t){0}, err));
     if (tokens)
         memcpy(&out->gradient, (const char *)t->data + linear * sizeof out->gradient,
                sizeof out->gradient);

@@ -21,6 +21,7 @@ typedef struct pl_module_statistics {
     uint64_t tokens;
     const float *input;  /* mean x x^T */
     const float *fisher; /* sum w x x^T / sum w, w = |g|^2 */
+    const float *power;  /* [out] mean g_o^2, with fisher */
     const float *output; /* mean g g^T */
     double gradient;     /* mean |g|^2, with fisher; 0 without: how far this layer's errors reach */
 } pl_module_statistics;

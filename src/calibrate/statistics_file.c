@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "format/json.h"
 
-enum { FORMAT_VERSION = 1, MOST_BLOCKS = 100000 };
+enum { FORMAT_VERSION = 2, MOST_BLOCKS = 100000 };
 #define HEAD_LIMIT ((size_t)16 << 20)
 
 static const char *const linears[PL_STATISTICS_LINEARS] = {
@@ -24,23 +24,28 @@ size_t pl_statistic_count(pl_statistic kind)
     return kind == PL_STATISTIC_INPUT ? PL_STATISTICS_INPUTS : PL_STATISTICS_LINEARS;
 }
 
+uint64_t pl_statistic_size(pl_statistic kind, uint64_t n)
+{
+    return kind == PL_STATISTIC_POWER ? n : pl_triangle_size(n);
+}
+
 bool pl_statistic_gathered(const pl_statistics_info *info, pl_statistic kind)
 {
-    return kind == PL_STATISTIC_INPUT || (kind == PL_STATISTIC_FISHER ? info->fisher : info->output);
+    return kind == PL_STATISTIC_INPUT || (kind == PL_STATISTIC_OUTPUT ? info->output : info->fisher);
 }
 
 char *pl_statistics_tensor_name(pl_statistic kind, size_t i, char name[PL_STATISTICS_NAME])
 {
+    static const char *const kinds[] = {"input", "fisher", "power", "output"};
     if (kind == PL_STATISTIC_INPUT) snprintf(name, PL_STATISTICS_NAME, "input.%zu", i);
-    else
-        snprintf(name, PL_STATISTICS_NAME, "%s.%s", linears[i],
-                 kind == PL_STATISTIC_FISHER ? "fisher" : "output");
+    else snprintf(name, PL_STATISTICS_NAME, "%s.%s", linears[i], kinds[kind]);
     return name;
 }
 
 const char *pl_statistics_tokens_name(pl_statistic kind)
 {
-    static const char *const names[] = {"tokens.input", "tokens.fisher", "tokens.output"};
+    static const char *const names[] = {"tokens.input", "tokens.fisher", "tokens.power",
+                                        "tokens.output"};
     return names[kind];
 }
 

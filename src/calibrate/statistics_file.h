@@ -16,11 +16,14 @@ enum { PL_STATISTICS_LINEARS = 7, PL_STATISTICS_INPUTS = 4 };
 typedef enum pl_statistic {
     PL_STATISTIC_INPUT,  /* one for each distinct input: 4 */
     PL_STATISTIC_FISHER, /* one for each linear layer: 7 */
+    PL_STATISTIC_POWER,  /* 7, vectors */
     PL_STATISTIC_OUTPUT, /* 7 */
     PL_STATISTIC_KINDS
 } pl_statistic;
 
 size_t pl_statistic_count(pl_statistic kind);
+/* Numbers stored of one whose inputs or outputs are n. */
+uint64_t pl_statistic_size(pl_statistic kind, uint64_t n);
 bool pl_statistic_gathered(const pl_statistics_info *info, pl_statistic kind);
 #define PL_STATISTICS_NAME 48 /* bytes for the name of a tensor */
 /* "input.0" .. "input.3", "self_attn.q_proj.fisher", ...; returns `name`. */

@@ -308,3 +308,24 @@ pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const p
     pl_free(text);
     return status;
 }
+
+pleach_status pl_calibration_need_text(pl_calibration *c, const pl_plan *plan,
+                                       const pl_kernels *kernels, const char *work_dir,
+                                       pl_calibrate_progress_fn *progress, void *user,
+                                       pleach_error *err)
+{
+    if (c->ids.n > 0) return PLEACH_OK;
+    pl_calibrate_settings s = make_settings(plan);
+    pl_compute compute = {.kernels = *kernels, .threads = plan->settings.threads,
+                          .arith = PLEACH_ARITH_F32};
+    s.progress = progress;
+    s.user = user;
+    pl_transformer *t = NULL;
+    char *path = pl_path_join(work_dir, TEXT_FILE);
+    pleach_status status = path ? pl_transformer_open(plan->source, &t, err)
+                                : pl_fail_memory(err, "calibration", 0);
+    if (status == PLEACH_OK) status = write_text(c, plan, t, &compute, path, &s, err);
+    pl_transformer_close(t);
+    pl_free(path);
+    return status;
+}

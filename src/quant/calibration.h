@@ -31,6 +31,13 @@ pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const p
                                  pl_calibrate_progress_fn *progress, void *user,
                                  pl_warnings *warnings, pleach_error *err);
 
+/* Makes sure that `ids` holds the text, which a run over statistics that were there already has not
+ * written yet. */
+pleach_status pl_calibration_need_text(pl_calibration *c, const pl_plan *plan,
+                                       const pl_kernels *kernels, const char *work_dir,
+                                       pl_calibrate_progress_fn *progress, void *user,
+                                       pleach_error *err);
+
 /* Bytes it takes at most, pages of the source included; 0 without calibration. */
 uint64_t pl_calibration_memory(const pl_plan *plan);
 

@@ -4,6 +4,8 @@
  * is the error E = W - Q, which takes the place of the matrix as it is coded. */
 #include "code_trellis.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -15,6 +17,7 @@
 #include "model/linear.h"
 #include "rotate_matrix.h"
 
+#define LEAST_IMPORTANCE 1e-3 /* of the mean */
 #define BATCH 64 /* features between two matrix products of the feedback */
 
 typedef struct trellis_work {
@@ -25,6 +28,7 @@ typedef struct trellis_work {
     uint32_t *codes;
     uint16_t *scales, *output_scale;
     double *row;                     /* [rows] sums over stored rows */
+    double *importance;              /* [out] of an output's squared error, or NULL */
     float *by_output;                /* [out] output scales, or NULL for ones */
     float *in_signs, *out_signs;     /* or NULL */
     /* Statistics. */
@@ -253,7 +257,8 @@ static pleach_status encode_with_feedback(trellis_work *w, pl_feedback_report *r
                                  : pl_ldlq_features(&l, &peak, err));
     if (!peak) return PLEACH_OK;
     r->inputs = PL_FEEDBACK_PEAK;
-    return pl_load_rotated(w->item, c->kernels, c->threads, c->matrix, w->output_scale, err);
+    return pl_load_rotated(w->item, c->kernels, c->threads, w->importance, c->matrix,
+                           w->output_scale, err);
 }
 
 static void measure(trellis_work *w, pl_coded *out)
@@ -276,6 +281,15 @@ static float *make_signs(const pl_rotation *r, uint64_t n)
     return signs;
 }
 
+/* An output that calibration hardly met still counts for something. NULL: no memory. */
+static double *make_importance(const float *power, uint64_t n)
+{
+    double *d = pl_alloc(n, sizeof *d), mean = 0;
+    for (uint64_t i = 0; i < n; i++) mean += (double)power[i] / (double)n;
+    for (uint64_t i = 0; d && i < n; i++) d[i] = PL_MAX(power[i], LEAST_IMPORTANCE * mean) + DBL_MIN;
+    return d;
+}
+
 static pleach_status open_work(trellis_work *w, pleach_error *err)
 {
     const pl_plan_item *item = w->item;
@@ -291,6 +305,8 @@ static pleach_status open_work(trellis_work *w, pleach_error *err)
         whole &= (w->in_signs = make_signs(&item->rotate_in, item->module.in)) != NULL;
     if (w->stats && item->rotate_out.block)
         whole &= (w->out_signs = make_signs(&item->rotate_out, item->module.out)) != NULL;
+    if (w->stats && w->stats->power && item->output_scale)
+        whole &= (w->importance = make_importance(w->stats->power, item->module.out)) != NULL;
     if (!whole) return pl_fail_memory(err, item->module.name, item->trellis.rows * 8);
     if (w->stats && w->stats->input && c->input_factor)
         PL_TRY(pl_hessian_open(&w->input, item->module.in, c->input_factor, err));
@@ -307,13 +323,15 @@ static void close_work(trellis_work *w)
     pl_free(w->out_signs);
     pl_free(w->in_signs);
     pl_free(w->by_output);
+    pl_free(w->importance);
     pl_free(w->row);
 }
 
 static pleach_status load(trellis_work *w, pleach_error *err)
 {
     const pl_coder *c = w->coder;
-    PL_TRY(pl_load_rotated(w->item, c->kernels, c->threads, c->matrix, w->output_scale, err));
+    PL_TRY(pl_load_rotated(w->item, c->kernels, c->threads, w->importance, c->matrix,
+                           w->output_scale, err));
     for (uint64_t o = 0; w->by_output && o < w->item->module.out; o++)
         w->by_output[o] = pl_fp16_to_f32(w->output_scale[o]);
     return PLEACH_OK;

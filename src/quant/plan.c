@@ -17,6 +17,7 @@
 #include "code_module.h"
 #include "parts.h"
 #include "plan_bits.h"
+#include "refine.h"
 #include "rotate_matrix.h"
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -35,7 +36,8 @@ void pleach_quantize_settings_defaults(pleach_quantize_settings *s)
                                     .fisher = 1,
                                     .damping = 0.1,
                                     .output_damping = 1,
-                                    .sweeps = 1};
+                                    .sweeps = 1,
+                                    .output_weighting = 0.25};
 }
 
 static pleach_status check_budget(const pleach_quantize_settings *s, pleach_error *err)
@@ -61,6 +63,12 @@ static pleach_status check_calibration(pleach_quantize_settings *s, pleach_error
                "output damping is %g, expected 0 to 1e6", s->output_damping);
     PL_FAIL_IF(s->sweeps < 0 || s->sweeps > 100, err, PLEACH_ERR_ARGUMENT,
                "sweeps is %d, expected 0 to 100", s->sweeps);
+    PL_FAIL_IF(!(s->output_weighting >= 0 && s->output_weighting <= 1), err, PLEACH_ERR_ARGUMENT,
+               "output weighting is %g, expected 0 to 1", s->output_weighting);
+    PL_FAIL_IF(s->refine < 0 || s->refine > 1000, err, PLEACH_ERR_ARGUMENT,
+               "refine is %d, expected 0 to 1000 passes", s->refine);
+    PL_FAIL_IF(s->refine && strcmp(s->calib, "none") == 0, err, PLEACH_ERR_ARGUMENT,
+               "refining needs a text to calibrate on, and calib is none");
     return PLEACH_OK;
 }
 
@@ -152,6 +160,7 @@ static void plan_rotation(const pleach_quantize_settings *s, pl_plan_item *item)
     if (s->rotate == PLEACH_ROTATE_BOTH)
         item->rotate_out = (pl_rotation){pl_rotation_block(m->out), output_seed(s->seed, m)};
     /* Along axis 1 the row scales are output scales already. */
+    item->output_weighting = s->output_weighting;
     item->output_scale = s->rotate == PLEACH_ROTATE_INPUT_SCALE && item->trellis.axis == 0;
 }
 
@@ -324,6 +333,11 @@ void pl_plan_total(pl_plan *plan)
     plan->peak_memory += pl_coder_memory(plan->items, plan->n_items, &plan->feedback);
     plan->peak_memory = plan->peak_memory * (uint64_t)pl_parts_at_once(plan) + PL_FIXED_MEMORY;
     plan->peak_memory = PL_MAX(plan->peak_memory, pl_calibration_memory(plan));
+    if (plan->settings.refine) {
+        pl_refine_settings s = pl_refine_plan(plan);
+        uint64_t refining = pl_refine_memory(plan->config, &s, plan->settings.calib_tokens);
+        plan->peak_memory = PL_MAX(plan->peak_memory, refining + PL_FIXED_MEMORY);
+    }
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ typedef struct pl_plan_item {
     uint64_t width;
     pl_rotation rotate_in, rotate_out;
     bool output_scale;
+    double output_weighting; /* see pl_load_rotated */
     bool bits_fixed; /* by a pattern: no budget changes it */
     double loss[3];  /* expected at k = 2, 3, 4; 0 where no budget asked (budget.h) */
     /* Affine. */

@@ -20,6 +20,7 @@
 #include "outputs.h"
 #include "parts.h"
 #include "plan_bits.h"
+#include "refine.h"
 #include "report.h"
 #include "summary.h"
 #include "pleach/pleach.h"
@@ -33,6 +34,8 @@ typedef struct run {
     pl_calibration calibration;
     json_t *source; /* its fingerprint */
     pl_parts parts;
+    pl_safetensors *refined; /* scales that replace those of the parts, or NULL */
+    pl_refine_result refine_result;
     /* Progress. */
     uint64_t total;
     double start;
@@ -112,6 +115,9 @@ static pleach_status list_outputs(const run *r, pl_outputs *o, pleach_error *err
         const pl_safetensors *part = r->parts.files[i];
         for (size_t t = 0; part && t < pl_safetensors_count(part); t++) {
             const pl_tensor *tensor = pl_safetensors_tensor(part, t);
+            const pl_tensor *better =
+                r->refined ? pl_safetensors_find(r->refined, tensor->name) : NULL;
+            if (better) tensor = better;
             if (pl_part_is_output(tensor))
                 PL_TRY(pl_outputs_add_tensor(o, tensor, tensor->type, err));
         }
@@ -191,6 +197,15 @@ static pleach_status evaluate(run *r, pl_report *report, pleach_eval_result *eva
     return PLEACH_OK;
 }
 
+static pleach_status make_summary(run *r, pleach_error *err)
+{
+    PL_TRY(pl_summary_make(&r->plan, &r->parts, &r->warnings, &r->summary, err));
+    r->summary.refined = r->refine_result.kept;
+    r->summary.refine_before = r->refine_result.before;
+    r->summary.refine_after = r->refine_result.after;
+    return PLEACH_OK;
+}
+
 static pleach_status write_report(run *r, pleach_error *err)
 {
     pl_report report = {.source = pl_checkpoint_path(r->plan.source),
@@ -201,18 +216,90 @@ static pleach_status write_report(run *r, pleach_error *err)
         PL_TRY(evaluate(r, &report, &eval, err));
         report.command = command = pl_report_command(&report, r->path.out);
     }
-    pleach_status status = pl_summary_make(&r->plan, &r->parts, &r->warnings, &r->summary, err);
+    pleach_status status = make_summary(r, err);
     if (status == PLEACH_OK) status = pl_report_write(&report, r->path.staging, err);
     free(command);
     return status;
 }
 
-static pleach_status assemble(run *r, pleach_error *err)
+static pleach_status stage_model(run *r, pleach_error *err)
 {
     PL_TRY(pl_output_stage(&r->path, err));
     PL_TRY(write_weights(r, err));
     PL_TRY(pl_write_side_files(r->plan.source, r->path.staging, err));
-    PL_TRY(write_config(r, err));
+    return write_config(r, err);
+}
+
+/* ---- refining ------------------------------------------------------------------------------- */
+
+static int report_refining(void *user, double share)
+{
+    run *r = user;
+    const pleach_quantize_settings *s = &r->plan.settings;
+    if (!s->progress) return 0;
+    pleach_quantize_progress p = {.stage = "refining", .share = share, .tensor = "scales",
+                                  .total = r->total, .seconds = now() - r->start,
+                                  .seconds_left = -1};
+    if (share > 0) p.seconds_left = p.seconds * (1 - share) / share;
+    return s->progress(s->user, &p);
+}
+
+/* The model as it is coded lies in staging. */
+static pleach_status refine_staged(run *r, const char *path, pleach_error *err)
+{
+    pleach_checkpoint *staged;
+    pl_transformer *source = NULL, *coded = NULL;
+    pl_refine_settings s = pl_refine_plan(&r->plan);
+    pl_compute c = {.kernels = r->kernels, .threads = r->plan.settings.threads,
+                    .arith = PLEACH_ARITH_F32};
+    pl_refine_result result;
+    s.progress = report_refining;
+    s.user = r;
+    PL_TRY(pl_checkpoint_open(r->path.staging, &staged, err));
+    pleach_status status = pl_transformer_open(staged, &coded, err);
+    if (status == PLEACH_OK) status = pl_transformer_open(r->plan.source, &source, err);
+    if (status == PLEACH_OK)
+        status = pl_refine(source, coded, &c, r->calibration.ids.ids, r->calibration.ids.n, &s,
+                           path, &result, err);
+    pl_transformer_close(source);
+    pl_transformer_close(coded);
+    pleach_checkpoint_close(staged);
+    return status;
+}
+
+static pleach_status open_refined(run *r, const char *path, pleach_error *err)
+{
+    pl_refine_result result;
+    PL_TRY(pl_safetensors_open(path, &r->refined, err));
+    PL_FAIL_IF(!pl_refine_read_result(r->refined, &result), err, PLEACH_ERR_IO,
+               "%s: not what was written there", path);
+    r->refine_result = result;
+    return PLEACH_OK;
+}
+
+static pleach_status refine(run *r, pleach_error *err)
+{
+    if (r->plan.settings.refine == 0) return PLEACH_OK;
+    char *path = pl_path_join(r->path.partial, "refined.safetensors");
+    pleach_status status = path ? PLEACH_OK : pl_fail_memory(err, "a path", 0);
+    if (status == PLEACH_OK && !pl_exists(path)) {
+        r->first_share = -1;
+        r->start = now();
+        status = pl_calibration_need_text(&r->calibration, &r->plan, &r->kernels, r->path.partial,
+                                          report_calibration, r, err);
+        if (status == PLEACH_OK) status = stage_model(r, err);
+        r->start = now();
+        if (status == PLEACH_OK) status = refine_staged(r, path, err);
+    }
+    if (status == PLEACH_OK) status = open_refined(r, path, err);
+    pl_free(path);
+    return status;
+}
+
+static pleach_status assemble(run *r, pleach_error *err)
+{
+    PL_TRY(refine(r, err));
+    PL_TRY(stage_model(r, err));
     PL_TRY(write_report(r, err));
     return pl_output_publish(&r->path, err);
 }
@@ -234,9 +321,10 @@ static json_t *calibration_binding(const run *r)
 {
     const pleach_quantize_settings *s = &r->plan.settings;
     if (!r->calibration.wanted) return json_null();
-    return json_pack("{s:O, s:b, s:b, s:f, s:f, s:i}", "text", r->calibration.text, "backward pass",
+    return json_pack("{s:O, s:b, s:b, s:f, s:f, s:i, s:f, s:i}", "text", r->calibration.text, "backward pass",
                      s->fisher, "two-sided", s->two_sided, "damping", s->damping,
-                     "output damping", s->output_damping, "sweeps", s->sweeps);
+                     "output damping", s->output_damping, "sweeps", s->sweeps, "output weighting",
+                     s->output_weighting, "refine", s->refine);
 }
 
 /* What resuming must find unchanged. */
@@ -297,7 +385,7 @@ static pleach_status work(run *r, pleach_error *err)
         PL_TRY(pl_parts_make(&r->parts, err));
         return assemble(r, err);
     }
-    return pl_summary_make(&r->plan, &r->parts, &r->warnings, &r->summary, err);
+    return make_summary(r, err);
 }
 
 /* A full disk in the middle of the work: what to do about it. */
@@ -344,6 +432,7 @@ pleach_status pleach_quantize(const char *source, const char *out,
     PL_TRY(pl_checkpoint_open(source, &c, err));
     r.plan.source = c;
     pleach_status status = quantize(&r, source, out, settings, summary, err);
+    pl_safetensors_close(r.refined);
     pl_parts_close(&r.parts);
     pl_free(r.warnings.lines);
     pleach_quantize_summary_free(&r.summary);

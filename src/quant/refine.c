@@ -237,9 +237,40 @@ static void choose_chunks(refiner *r)
     }
 }
 
+pl_refine_settings pl_refine_plan(const pl_plan *plan)
+{
+    return (pl_refine_settings){.epochs = plan->settings.refine,
+                                .which = PL_SCALES_OUTPUT | PL_SCALES_INPUT,
+                                .rate = 1e-3,
+                                .chunk = PL_MIN(plan->config->context_length, 512u),
+                                .batch = 4,
+                                .held_out = 8,
+                                .seed = 1};
+}
+
+/* True if the head's matrix is in f32 whole. */
+static bool keeps_head(const pl_config *g)
+{
+    return (uint64_t)g->vocab_size * g->hidden_size <= (uint64_t)1 << 27;
+}
+
+uint64_t pl_refine_memory(const pl_config *config, const pl_refine_settings *s, size_t n)
+{
+    uint64_t chunks = n / s->chunk + (config->n_layers + 1) * s->batch, block = 0;
+    for (size_t i = 0; i < PL_BLOCK_LINEARS; i++) {
+        pl_module m;
+        pl_config_module(config, 1 + i, &m); /* module 0 is the embedding */
+        block += m.out * m.in;
+    }
+    return (chunks * s->chunk * config->hidden_size + 2 * block +
+            (uint64_t)SLAB * config->vocab_size) * sizeof(float) +
+           pl_tape_memory(config, s->chunk, true) +
+           2 * pl_loss_memory(config, SLAB, keeps_head(config));
+}
+
 static pleach_status open(refiner *r, pleach_error *err)
 {
-    size_t chunk = r->s->chunk, widest = 0;
+    size_t chunk = r->s->chunk;
     const pl_config *g = r->coded->config;
     r->C = g->hidden_size;
     r->vocab = g->vocab_size;
@@ -255,19 +286,16 @@ static pleach_status open(refiner *r, pleach_error *err)
                                                   &l->gate, &l->up, &l->down};
     for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
         size_t size = linears[i]->w.out * linears[i]->w.in;
-        widest += size;
         r->block_gradients[i] = pl_alloc(size, sizeof(float));
         whole = whole && r->block_gradients[i];
     }
     if (!whole)
         return pl_fail_memory(err, "refining",
-                              (r->n_chunks + (r->n_layers + 1) * r->s->batch) * chunk_size(r) * 4 +
-                                  widest * 4);
+                              pl_refine_memory(g, r->s, r->n_chunks * r->s->chunk));
     choose_chunks(r);
     PL_TRY(pl_tape_open(&r->tape, r->coded, chunk, true, err));
-    bool small = (uint64_t)r->vocab * r->C <= (uint64_t)1 << 27;
-    PL_TRY(pl_loss_open(&r->source_loss, r->source, r->c, SLAB, small, err));
-    PL_TRY(pl_loss_open(&r->coded_loss, r->coded, r->c, SLAB, small, err));
+    PL_TRY(pl_loss_open(&r->source_loss, r->source, r->c, SLAB, keeps_head(g), err));
+    PL_TRY(pl_loss_open(&r->coded_loss, r->coded, r->c, SLAB, keeps_head(g), err));
     return pl_scales_open(&r->scales, r->coded, r->s->which, err);
 }
 
@@ -300,8 +328,21 @@ static pleach_status refine(refiner *r, const char *path, pl_refine_result *resu
     if (status == PLEACH_OK) status = descend(r, best, result, err);
     pl_free(best);
     result->tokens = r->n_train * r->s->chunk;
-    if (status == PLEACH_OK) status = pl_scales_write(&r->scales, path, err);
+    double note[] = {result->before, result->after, result->kept, (double)result->tokens};
+    if (status == PLEACH_OK)
+        status = pl_scales_write(&r->scales, path, note, PL_COUNT(note), err);
     return status;
+}
+
+bool pl_refine_read_result(const pl_safetensors *file, pl_refine_result *result)
+{
+    const pl_tensor *t = pl_safetensors_find(file, PL_SCALES_NOTE);
+    double note[4];
+    if (!t || t->type != PL_F64 || t->n_bytes != sizeof note) return false;
+    memcpy(note, t->data, sizeof note);
+    *result = (pl_refine_result){.before = note[0], .after = note[1], .kept = (int)note[2],
+                                 .tokens = (size_t)note[3]};
+    return true;
 }
 
 pleach_status pl_refine(const pl_transformer *source, const pl_transformer *coded,

@@ -6,8 +6,10 @@
 #ifndef PL_QUANT_REFINE_H
 #define PL_QUANT_REFINE_H
 
+#include "format/safetensors.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "plan.h"
 
 typedef struct pl_refine_settings {
     int epochs;      /* passes over the text */
@@ -28,11 +30,20 @@ typedef struct pl_refine_result {
     size_t tokens;        /* trained on */
 } pl_refine_result;
 
-/* Writes the scales to `path`, a safetensors file (unchanged ones if kept is 0). The same
- * bits for every thread count. */
+/* Writes scales (unchanged ones if kept is 0) and result to `path`, a safetensors file. The same bits
+ * for every thread count. */
 pleach_status pl_refine(const pl_transformer *source, const pl_transformer *coded,
                         const pl_compute *c, const int32_t *ids, size_t n,
                         const pl_refine_settings *settings, const char *path,
                         pl_refine_result *result, pleach_error *err);
+
+/* The result that a file holds; false when it holds none. */
+bool pl_refine_read_result(const pl_safetensors *file, pl_refine_result *result);
+
+/* The settings of a plan's run. */
+pl_refine_settings pl_refine_plan(const pl_plan *plan);
+
+/* Bytes that refining takes for n tokens. */
+uint64_t pl_refine_memory(const pl_config *config, const pl_refine_settings *settings, size_t n);
 
 #endif

@@ -43,21 +43,27 @@ static json_t *settings_json(const pleach_quantize_settings *s)
                           (json_int_t)s->seed, "bits_for", texts(s->bits_for, s->n_bits_for), "keep",
                           texts(s->keep, s->n_keep));
     json_t *calibration =
-        json_pack("{s:o, s:I, s:b, s:b, s:o, s:o, s:i}", "text", text(s->calib), "tokens",
+        json_pack("{s:o, s:I, s:b, s:b, s:o, s:o, s:i, s:o, s:i}", "text", text(s->calib), "tokens",
                   (json_int_t)s->calib_tokens, "fisher", s->fisher, "two_sided", s->two_sided,
                   "damping", number(s->damping), "output_damping", number(s->output_damping),
-                  "sweeps", s->sweeps);
+                  "sweeps", s->sweeps, "output_weighting", number(s->output_weighting), "refine",
+                  s->refine);
     if (o) json_object_set_new(o, "calibration", calibration);
     return o;
 }
 
 static json_t *totals_json(const pleach_quantize_summary *s)
 {
-    return json_pack("{s:I, s:I, s:o, s:I, s:I, s:o, s:o}", "weights", (json_int_t)s->weights,
+    json_t *refining = json_null();
+    if (s->refine_before > 0)
+        refining = json_pack("{s:i, s:o, s:o}", "passes_kept", s->refined, "held_out_kl_before",
+                             number(s->refine_before), "held_out_kl_after",
+                             number(s->refine_after));
+    return json_pack("{s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:o}", "weights", (json_int_t)s->weights,
                      "bytes", (json_int_t)s->bytes, "bits", number(s->bits), "block_weights",
                      (json_int_t)s->block_weights, "block_bytes", (json_int_t)s->block_bytes,
                      "block_bits", number(s->block_bits), "relative_error",
-                     number(s->relative_error));
+                     number(s->relative_error), "refining", refining);
 }
 
 static json_t *module_json(const pleach_quantize_item *t)

@@ -68,6 +68,7 @@ typedef struct loader {
     const pl_plan_item *item;
     const pl_kernels *kernels;
     int threads;
+    const double *importance;
     float *dst, *whole;
     float *in_signs, *out_signs;
     double *power;     /* [out] sum of squares of a row */
@@ -131,14 +132,18 @@ static void load_group(loader *l, uint64_t row, size_t n, float *rows)
     else store_rows(l, rows, row, n);
 }
 
+/* power becomes the scale that is wanted. */
 static void find_output_scale(const loader *l, uint16_t *output_scale)
 {
     size_t out = l->item->module.out;
-    double mean = 0;
-    for (size_t o = 0; o < out; o++) mean += sqrt(l->power[o]);
-    mean /= (double)out;
+    double mean = 0, p = l->importance ? l->item->output_weighting : 0;
     for (size_t o = 0; o < out; o++) {
-        double a = mean > 0 && l->power[o] > 0 ? sqrt(l->power[o]) / mean : 1;
+        l->power[o] = pow(l->power[o], (1 - p) / 2);
+        if (p > 0) l->power[o] *= pow(l->importance[o], -p / 2);
+        mean += l->power[o] / (double)out;
+    }
+    for (size_t o = 0; o < out; o++) {
+        double a = mean > 0 && l->power[o] > 0 ? l->power[o] / mean : 1;
         /* Below fp16's normal numbers a row is nothing beside the others. */
         output_scale[o] = pl_f32_to_fp16((float)fmin(fmax(a, 0x1p-14), 65504));
         l->inverse[o] = 1 / pl_fp16_to_f32(output_scale[o]);
@@ -224,9 +229,11 @@ static pleach_status allocate(loader *l, pleach_error *err)
 }
 
 pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, int threads,
-                              float *dst, uint16_t *output_scale, pleach_error *err)
+                              const double *importance, float *dst, uint16_t *output_scale,
+                              pleach_error *err)
 {
     loader l = {.item = item, .kernels = kernels, .threads = threads, .dst = dst,
+                .importance = importance,
                 .bad_row = UINT64_MAX};
     pleach_status status = allocate(&l, err);
     if (status == PLEACH_OK) status = pl_read_whole(&item->source, &l.whole, err);

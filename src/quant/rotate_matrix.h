@@ -19,7 +19,8 @@ uint32_t pl_rotation_block(uint64_t width);
  * the mean of all rows' RMS (1 for a row of zeros); else it may be NULL. PLEACH_ERR_DATA names
  * tensor, row and column of the first NaN or infinity. The same bits for every thread count. */
 pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, int threads,
-                              float *dst, uint16_t *output_scale, pleach_error *err);
+                              const double *importance, float *dst, uint16_t *output_scale,
+                              pleach_error *err);
 
 /* Rows [row, row + n) of any source weight in f32, checked to be finite. whole: the matrix from
  * pl_weight_dense_f32 for a trellis source, else NULL. Returns the column of the first NaN or

@@ -197,9 +197,10 @@ static size_t list_changed(const pl_scales *s, changed *list)
     return n;
 }
 
-pleach_status pl_scales_write(const pl_scales *s, const char *path, pleach_error *err)
+pleach_status pl_scales_write(const pl_scales *s, const char *path, const double *note,
+                              size_t n_note, pleach_error *err)
 {
-    size_t most = (size_t)s->n_layers * PL_BLOCK_LINEARS * 2;
+    size_t most = (size_t)s->n_layers * PL_BLOCK_LINEARS * 2 + 1;
     changed *list = pl_alloc(most, sizeof *list);
     pl_tensor *tensors = pl_alloc(most, sizeof *tensors);
     pl_safetensors_writer *w = NULL;
@@ -207,9 +208,14 @@ pleach_status pl_scales_write(const pl_scales *s, const char *path, pleach_error
                                            : pl_fail_memory(err, "scales", most * sizeof *list);
     size_t n = status == PLEACH_OK ? list_changed(s, list) : 0;
     for (size_t i = 0; i < n; i++) tensors[i] = *list[i].tensor;
-    if (status == PLEACH_OK) status = pl_safetensors_create(path, tensors, n, &w, err);
+    if (status == PLEACH_OK) {
+        tensors[n] = (pl_tensor){.name = PL_SCALES_NOTE, .type = PL_F64, .n_dims = 1,
+                                 .shape = {n_note}, .n_bytes = n_note * sizeof *note};
+        status = pl_safetensors_create(path, tensors, n + 1, &w, err);
+    }
     for (size_t i = 0; status == PLEACH_OK && i < n; i++)
         status = append(w, list[i].tensor, list[i].multiplier, err);
+    if (status == PLEACH_OK) status = pl_safetensors_append(w, note, n_note * sizeof *note, err);
     if (status == PLEACH_OK) status = pl_safetensors_commit(w, err);
     else pl_safetensors_discard(w);
     pl_free(list);

@@ -47,8 +47,10 @@ pleach_status pl_scales_add_gradient(pl_scales *s, const pl_block *b, uint32_t l
 /* One step of Adam (beta 0.9 and 0.95), and the gradient is zero again. */
 void pl_scales_step(pl_scales *s, double rate);
 
-/* Writes the scales with their multipliers as a safetensors file: the tensors of the model that
- * change, under their names. Source: the checkpoint that the model was bound to. */
-pleach_status pl_scales_write(const pl_scales *s, const char *path, pleach_error *err);
+/* Writes a safetensors file with the scales, multipliers applied, under their names in the model, and
+ * with `note` [n_note], F64, under PL_SCALES_NOTE. */
+#define PL_SCALES_NOTE "note"
+pleach_status pl_scales_write(const pl_scales *s, const char *path, const double *note,
+                              size_t n_note, pleach_error *err);
 
 #endif

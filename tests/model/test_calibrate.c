@@ -131,6 +131,8 @@ static void check_module(const pl_statistics *s, const pleach_model *m, const pl
     assert_mean(got.input, h, in, TOKENS);
     assert_mean(got.fisher, f, in, weight);
     assert_mean(got.output, g, out, TOKENS);
+    for (size_t i = 0; i < out; i++)
+        assert_true(fabs(got.power[i] - g[i * out + i] / TOKENS) <= 1e-4 * g[i * out + i] / TOKENS + 1e-30);
     assert_true(fabs(got.gradient - weight / TOKENS) <= 1e-5 * weight / TOKENS);
     free(h);
     free(f);

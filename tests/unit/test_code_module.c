@@ -143,7 +143,7 @@ static void test_rotation_alone(void **state)
             float *stored = malloc(t->rows * t->cols * sizeof *stored);
             float *column = malloc(out * sizeof *column);
             float signs_in[13696], signs_out[64];
-            assert_ok(pl_load_rotated(&item, kernels(), 3, stored, NULL, err));
+            assert_ok(pl_load_rotated(&item, kernels(), 3, NULL, stored, NULL, err));
             /* W = R_out W' R_in^T, row by row and then column by column. */
             float *back = malloc(out * in * sizeof *back);
             for (size_t o = 0; o < out; o++)
