@@ -241,6 +241,7 @@ static void test_refine(void **state)
     must(pl_safetensors_open(c, &file, &err));
     for (size_t i = 0; i < pl_safetensors_count(file); i++) {
         const pl_tensor *t = pl_safetensors_tensor(file, i);
+        if (strcmp(t->name, PL_SCALES_NOTE) == 0) continue;
         const pl_tensor *old = pl_checkpoint_find(coded->checkpoint, t->name);
         assert_true(old && old->type == PL_F16 && old->n_bytes == t->n_bytes);
         assert_memory_equal(old->data, t->data, t->n_bytes);

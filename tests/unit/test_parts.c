@@ -39,21 +39,22 @@ static const pl_module *module_of(const pl_plan *plan, pl_statistic kind, size_t
 
 static void write_block(const char *dir, const pl_plan *plan, uint32_t block)
 {
-    pl_tensor tensors[32];
-    char names[32][PL_STATISTICS_NAME];
-    float *data[32];
+    pl_tensor tensors[40];
+    char names[40][PL_STATISTICS_NAME];
+    float *data[40];
     int64_t tokens[7] = {100, 100, 100, 100, 100, 100, 100};
     double gradient[7] = {1, 1, 1, 1, 1, 1, 1};
     size_t n = 0, matrices;
     for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++)
         for (size_t i = 0; i < pl_statistic_count(kind); i++, n++) {
             const pl_module *m = module_of(plan, kind, i);
-            size_t width = kind == PL_STATISTIC_OUTPUT ? m->out : m->in;
+            size_t width =
+                kind == PL_STATISTIC_OUTPUT || kind == PL_STATISTIC_POWER ? m->out : m->in;
             data[n] = made_up(width, block + 3 * kind + i);
             tensors[n] = (pl_tensor){.name = pl_statistics_tensor_name(kind, i, names[n]),
                                      .type = PL_F32, .n_dims = 1,
-                                     .shape = {pl_triangle_size(width)},
-                                     .n_bytes = pl_triangle_size(width) * 4};
+                                     .shape = {pl_statistic_size(kind, width)},
+                                     .n_bytes = pl_statistic_size(kind, width) * 4};
         }
     matrices = n;
     for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++)
