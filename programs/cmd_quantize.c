@@ -71,7 +71,7 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->state_bits = (uint32_t)v->state_bits;
     s->embed_bits = (uint32_t)v->embed_bits;
     s->head_bits = (uint32_t)v->head_bits;
-    s->rotate = (pleach_rotate)v->rotate;
+    s->rotate = v->rotate == ROTATE_SCALE ? PLEACH_ROTATE_INPUT_SCALE : (pleach_rotate)v->rotate;
     s->seed = (uint64_t)v->seed;
     s->calib = v->calib;
     s->calib_tokens = (size_t)v->calib_tokens;
@@ -300,7 +300,8 @@ static const option options[] = {
     {.name = "rotate",
      .type = OPTION_CHOICE,
      .choices = ROTATE_CHOICES,
-     .help = "rotate the inputs, both sides, or the inputs with an output scale",
+     .help = "rotate inputs (input), both sides (both), or inputs with an output scale (online or "
+             "scale) at run time; or fold one rotation into the weights for good (fold)",
      OPTION_AT(quantize_values, rotate)},
     {.name = "seed",
      .type = OPTION_INTEGER,

@@ -10,7 +10,8 @@
 /* In the order of the enums pleach_arith, pleach_kv and pleach_rotate. */
 #define ARITH_CHOICES  "int16|f32|bf16"
 #define KV_CHOICES     "f32|bf16"
-#define ROTATE_CHOICES "none|input|both|scale"
+#define ROTATE_CHOICES "none|input|both|online|fold|scale"
+enum { ROTATE_SCALE = 5 }; /* another name of online, by what it has beside "input" */
 
 typedef struct model_values {
     int64_t threads;

@@ -17,7 +17,9 @@ typedef enum pleach_rotate {
     PLEACH_ROTATE_NONE = 0,
     PLEACH_ROTATE_INPUT = 1,        /* input side alone */
     PLEACH_ROTATE_BOTH = 2,         /* input and output */
-    PLEACH_ROTATE_INPUT_SCALE = 3   /* input side, and an output scale vector */
+    PLEACH_ROTATE_INPUT_SCALE = 3,  /* input side, and an output scale vector */
+    PLEACH_ROTATE_FOLD = 4          /* no rotation at run time: norm gains and one rotation of the
+                                       residual stream go into the weights; unties a tied head */
 } pleach_rotate;
 
 typedef struct pleach_quantize_progress {
@@ -42,7 +44,8 @@ typedef struct pleach_quantize_settings {
     const char *const *bits_for; /* "PATTERN=k", shell patterns of modules; the last that matches
                                     counts, over everything above */
     size_t n_bits_for;
-    int axis;              /* 0 or 1; -1: the default, which measured better */
+    int axis;              /* 0 or 1; -1: the default, which measured better; with
+                              PLEACH_ROTATE_FOLD the side that the rotation reaches */
     uint32_t state_bits;   /* 12 (default) or 16 */
     uint32_t embed_bits;   /* 4 or 8 (default): affine; 16: kept */
     uint32_t head_bits;    /* the same for an untied output head; default 8 */

@@ -149,9 +149,12 @@ static pleach_status add_rows(power_work *w, uint64_t row, uint64_t n, double *p
         return pl_fail_value(err, m->name, bad_row, bad_col);
 #pragma omp parallel for num_threads(w->threads)
     for (uint64_t r = 0; r < n; r++) {
-        const float *x = w->rows + r * m->in;
+        const float *x = w->rows + r * m->in, *gain = w->item->gain;
         double sum = 0;
-        for (uint64_t i = 0; i < m->in; i++) sum += (double)x[i] * x[i];
+        for (uint64_t i = 0; i < m->in; i++) {
+            double v = gain ? (double)x[i] * gain[i] : x[i];
+            sum += v * v;
+        }
         w->sums[r] = sum;
     }
     for (uint64_t r = 0; r < n; r++) *power += w->sums[r];

@@ -112,7 +112,7 @@ pleach_status pl_coder_step(const pl_coder *c, uint64_t done, uint64_t total, pl
 typedef struct affine_work {
     const pl_coder *coder;
     const pl_plan_item *item;
-    float *whole;
+    pl_rows rows;
     pl_coded *out;
     double error[AFFINE_ROWS], power[AFFINE_ROWS];
 } affine_work;
@@ -126,8 +126,8 @@ static pleach_status read_affine_rows(affine_work *w, uint64_t first, uint64_t s
 #pragma omp parallel for num_threads(w->coder->threads) schedule(static)
     for (uint64_t i = 0; i < n; i++) {
         uint64_t row, col;
-        if (!pl_read_rows(&w->item->source, w->whole, first + i * stride, 1,
-                          w->coder->matrix + i * m->in, &row, &col))
+        if (!pl_rows_read(&w->rows, first + i * stride, 1, w->coder->matrix + i * m->in, NULL, &row,
+                          &col))
             continue;
 #pragma omp critical(pl_code_affine)
         if (row < bad_row) {
@@ -196,10 +196,10 @@ static pleach_status code_affine(const pl_coder *c, const pl_plan_item *item, pl
                                  pleach_error *err)
 {
     affine_work w = {.coder = c, .item = item, .out = out};
-    pleach_status status = pl_read_whole(&item->source, &w.whole, err);
+    pleach_status status = pl_rows_open(&w.rows, item, c->kernels->rotate, err);
     if (status == PLEACH_OK) status = code_affine_work(&w, err);
     pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
-    pl_free(w.whole);
+    pl_rows_close(&w.rows);
     return status;
 }
 

@@ -31,6 +31,7 @@ typedef struct trellis_work {
     double *importance;              /* [out] of an output's squared error, or NULL */
     float *by_output;                /* [out] output scales, or NULL for ones */
     float *in_signs, *out_signs;     /* or NULL */
+    float *in_scale;                 /* [in] 1 / gain of folded inputs, or NULL */
     /* Statistics. */
     pl_hessian input, output;
     pl_mix plain, weighted, outputs; /* of H, of Hw, of G */
@@ -106,7 +107,8 @@ static void apply_output_scale(const trellis_work *w, float *dst, const float *x
 
 static pl_basis input_basis(const trellis_work *w)
 {
-    return (pl_basis){.signs = w->in_signs, .block = w->item->rotate_in.block};
+    return (pl_basis){.scale = w->in_scale, .signs = w->in_signs,
+                      .block = w->item->rotate_in.block};
 }
 
 /* The basis of coded outputs, or without output scales. */
@@ -290,6 +292,16 @@ static double *make_importance(const float *power, uint64_t n)
     return d;
 }
 
+/* Statistics are of x = gain * y, and a folded module sees y. A gain of zero has let nothing of y
+ * through to be known: it counts as not there. */
+static float *make_in_scale(const float *gain, uint64_t n)
+{
+    float *scale = pl_alloc(n, sizeof *scale);
+    for (uint64_t i = 0; scale && i < n; i++)
+        scale[i] = fabsf(gain[i]) < FLT_MIN ? 0 : 1 / gain[i];
+    return scale;
+}
+
 static pleach_status open_work(trellis_work *w, pleach_error *err)
 {
     const pl_plan_item *item = w->item;
@@ -301,6 +313,8 @@ static pleach_status open_work(trellis_work *w, pleach_error *err)
     bool whole = (w->row = pl_alloc(item->trellis.rows, sizeof *w->row)) != NULL;
     if (item->output_scale)
         whole &= (w->by_output = pl_alloc(item->module.out, sizeof *w->by_output)) != NULL;
+    if (w->stats && item->gain)
+        whole &= (w->in_scale = make_in_scale(item->gain, item->module.in)) != NULL;
     if (w->stats && item->rotate_in.block)
         whole &= (w->in_signs = make_signs(&item->rotate_in, item->module.in)) != NULL;
     if (w->stats && item->rotate_out.block)
@@ -322,6 +336,7 @@ static void close_work(trellis_work *w)
     pl_hessian_close(&w->output);
     pl_free(w->out_signs);
     pl_free(w->in_signs);
+    pl_free(w->in_scale);
     pl_free(w->by_output);
     pl_free(w->importance);
     pl_free(w->row);

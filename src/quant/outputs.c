@@ -12,6 +12,8 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "format/safetensors.h"
+#include "kernels/rotate.h"
+#include "model/linear.h"
 #include "model_folder.h"
 #include "rotate_matrix.h"
 
@@ -59,6 +61,13 @@ pleach_status pl_outputs_add_module(pl_outputs *o, const char *module, const pl_
     return PLEACH_OK;
 }
 
+pleach_status pl_outputs_add_item(pl_outputs *o, const pl_plan_item *item, pleach_error *err)
+{
+    PL_TRY(pl_outputs_add_module(o, item->module.name, &item->source, item->type, err));
+    if (item->folded) o->items[o->n - 1].folded = item;
+    return PLEACH_OK;
+}
+
 void pl_outputs_free(pl_outputs *o)
 {
     pl_free(o->items);
@@ -99,6 +108,78 @@ static pleach_status append_rows(pl_safetensors_writer *w, const pl_output_tenso
     return status;
 }
 
+/* ---- one folded matrix ---------------------------------------------------------------------- */
+
+typedef struct folded_work {
+    pl_rows rows;
+    float *values;    /* [step][in] */
+    uint16_t *buffer; /* as written */
+    float *signs;     /* [out] of an output rotation, or NULL */
+    float tile[PL_ROTATE_COLUMNS * PL_ROTATION_MAX_BLOCK];
+} folded_work;
+
+/* All numbers stay finite in this type. */
+static bool fits(const float *x, size_t n, pl_dtype type)
+{
+    float sum = 0; /* NaN if any is not finite */
+    for (size_t i = 0; i < n; i++) {
+        float v = type == PL_F16 ? pl_fp16_to_f32(pl_f32_to_fp16(x[i])) : x[i];
+        sum += v - v;
+    }
+    return sum == 0;
+}
+
+static pleach_status append_folded_rows(pl_safetensors_writer *w, folded_work *f,
+                                        const pl_output_tensor *t, uint64_t row, uint64_t n,
+                                        pleach_error *err)
+{
+    const pl_plan_item *item = t->folded;
+    uint64_t bad_row, bad_col, in = item->module.in;
+    if (pl_rows_read(&f->rows, row, n, f->values, NULL, &bad_row, &bad_col))
+        return pl_fail_value(err, item->module.name, bad_row, bad_col);
+    for (uint64_t b = 0; f->signs && b < n; b += item->rotate_out.block)
+        pl_rotate_across(pl_rotate_c, f->signs + row + b, item->rotate_out.block,
+                         f->values + b * in, in, in, f->tile);
+    PL_FAIL_IF(!fits(f->values, n * in, t->tensor.type), err, PLEACH_ERR_DATA,
+               "%s: numbers too large for %s once norm gains are folded in", t->name,
+               pl_dtype_get(t->tensor.type)->name);
+    return append_converted(w, f->values, n * in, t->tensor.type, f->buffer, err);
+}
+
+static pleach_status append_all_folded(pl_safetensors_writer *w, folded_work *f,
+                                       const pl_output_tensor *t, pleach_error *err)
+{
+    const pl_plan_item *item = t->folded;
+    const pl_module *m = &item->module;
+    const uint64_t block = PL_MAX(item->rotate_out.block, 1);
+    uint64_t step = PL_MIN(PL_MAX(APPEND_NUMBERS / m->in / block, 1) * block, m->out);
+    f->values = pl_alloc(step * m->in, sizeof *f->values);
+    f->buffer = pl_alloc(step * m->in, sizeof *f->buffer);
+    if (item->rotate_out.block) f->signs = pl_alloc(m->out, sizeof *f->signs);
+    if (!f->values || !f->buffer || (item->rotate_out.block && !f->signs))
+        return pl_fail_memory(err, t->name, step * m->in * 6);
+    if (f->signs) pl_rotation_signs(&item->rotate_out, f->signs, m->out);
+    PL_TRY(pl_rows_open(&f->rows, item, pl_rotate_c, err));
+    for (uint64_t row = 0; row < m->out; row += step)
+        PL_TRY(append_folded_rows(w, f, t, row, PL_MIN(step, m->out - row), err));
+    return PLEACH_OK;
+}
+
+static pleach_status append_folded(pl_safetensors_writer *w, const pl_output_tensor *t,
+                                   pleach_error *err)
+{
+    folded_work f = {.values = NULL};
+    pleach_status status = append_all_folded(w, &f, t, err);
+    pl_rows_close(&f.rows);
+    pl_free(f.signs);
+    pl_free(f.buffer);
+    pl_free(f.values);
+    pl_map_release(t->source.weight->data, t->source.weight->n_bytes);
+    return status;
+}
+
+/* ---- any tensor ----------------------------------------------------------------------------- */
+
 #define COPY_BYTES ((uint64_t)16 << 20) /* between two releases of mapped memory */
 
 static pleach_status append_copy(pl_safetensors_writer *w, const pl_tensor *t, pleach_error *err)
@@ -122,6 +203,7 @@ static pleach_status append_tensor(pl_safetensors_writer *w, const pl_output_ten
                                    pleach_error *err)
 {
     const pl_weight *source = &t->source;
+    if (t->folded) return append_folded(w, t, err);
     bool dense = source->coding == PL_CODING_DENSE && !source->block_scale;
     if (dense && source->weight->type == t->tensor.type) return append_copy(w, source->weight, err);
     float *whole;

@@ -5,7 +5,7 @@
 #ifndef PL_QUANT_OUTPUTS_H
 #define PL_QUANT_OUTPUTS_H
 
-#include "format/checkpoint.h"
+#include "plan.h"
 
 #define PL_SHARD_BYTES ((uint64_t)2000000000) /* of tensor data in one file */
 
@@ -13,6 +13,7 @@ typedef struct pl_output_tensor {
     pl_tensor tensor; /* as written: type, shape, size */
     char name[192];
     pl_weight source;
+    const pl_plan_item *folded; /* a matrix that is folded as it is written, or NULL */
 } pl_output_tensor;
 
 typedef struct pl_outputs { /* zero it first */
@@ -27,6 +28,8 @@ pleach_status pl_outputs_add_tensor(pl_outputs *o, const pl_tensor *t, pl_dtype 
 /* The matrix of a module, whatever its coding, as a dense tensor of that type. */
 pleach_status pl_outputs_add_module(pl_outputs *o, const char *module, const pl_weight *w,
                                     pl_dtype type, pleach_error *err);
+/* A dense module of a plan, folded where the plan says so. The item is borrowed likewise. */
+pleach_status pl_outputs_add_item(pl_outputs *o, const pl_plan_item *item, pleach_error *err);
 void pl_outputs_free(pl_outputs *o);
 
 /* Writes the list into `dir`, in order: model.safetensors, or shards of at most shard_bytes (a

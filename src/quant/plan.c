@@ -87,14 +87,14 @@ static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *e
                PLEACH_ERR_ARGUMENT, "embed bits is %u, expected 4, 8 or 16", s->embed_bits);
     PL_FAIL_IF(s->head_bits != 4 && s->head_bits != 8 && s->head_bits != 16, err,
                PLEACH_ERR_ARGUMENT, "head bits is %u, expected 4, 8 or 16", s->head_bits);
-    PL_FAIL_IF((unsigned)s->rotate > PLEACH_ROTATE_INPUT_SCALE, err, PLEACH_ERR_ARGUMENT,
+    PL_FAIL_IF((unsigned)s->rotate > PLEACH_ROTATE_FOLD, err, PLEACH_ERR_ARGUMENT,
                "rotate is %d, expected a pleach_rotate", (int)s->rotate);
     PL_FAIL_IF(s->threads < 0 || s->threads > PL_MAX_THREADS, err, PLEACH_ERR_ARGUMENT,
                "threads is %d, expected 0 to %d", s->threads, PL_MAX_THREADS);
     PL_FAIL_IF(pl_cpu_level(s->cpu, &cpu) != 0, err, PLEACH_ERR_ARGUMENT,
                "cpu level \"%s\" is not known or not in this machine", s->cpu);
     s->cpu = pl_cpu_name(cpu);
-    if (s->axis < 0) s->axis = 0;
+    if (s->axis < 0 && s->rotate != PLEACH_ROTATE_FOLD) s->axis = 0;
     if (s->threads == 0) s->threads = pl_default_threads();
     return PLEACH_OK;
 }
@@ -152,10 +152,19 @@ static uint64_t output_seed(uint64_t seed, const pl_module *m)
     return mix_text(pl_mix64(~seed), m->name) >> 11;
 }
 
+static void plan_fold(const pl_fold *f, pl_plan_item *item)
+{
+    const pl_module *m = &item->module;
+    item->folded = true;
+    item->gain = pl_fold_gain(f, m);
+    if (pl_fold_writes(m)) item->rotate_out = f->rotation;
+    else item->rotate_in = f->rotation;
+}
+
 static void plan_rotation(const pleach_quantize_settings *s, pl_plan_item *item)
 {
     const pl_module *m = &item->module;
-    if (s->rotate == PLEACH_ROTATE_NONE) return;
+    if (item->folded || s->rotate == PLEACH_ROTATE_NONE) return;
     item->rotate_in = (pl_rotation){pl_rotation_block(m->in), input_seed(s->seed, m)};
     if (s->rotate == PLEACH_ROTATE_BOTH)
         item->rotate_out = (pl_rotation){pl_rotation_block(m->out), output_seed(s->seed, m)};
@@ -166,12 +175,14 @@ static void plan_rotation(const pleach_quantize_settings *s, pl_plan_item *item)
 
 /* ---- items ---------------------------------------------------------------------------------- */
 
+/* A folded matrix has new numbers: of 16-bit types F16 holds them best. */
 static void plan_dense(pl_plan_item *item)
 {
     item->coding = PL_CODING_DENSE;
     item->type = item->source.coding == PL_CODING_DENSE && !item->source.block_scale
                      ? pl_kept_type(item->source.weight)
                      : PL_F16;
+    if (item->folded && item->type != PL_F32) item->type = PL_F16;
 }
 
 static void plan_affine(pl_plan_item *item, uint32_t bits)
@@ -188,7 +199,9 @@ static pleach_status plan_trellis(const pleach_quantize_settings *s, pl_plan_ite
     const pl_module *m = &item->module;
     uint32_t block;
     uint64_t padded;
-    item->width = s->axis ? m->in : m->out;
+    /* Folded: along the side that R reaches. */
+    int axis = s->axis >= 0 ? s->axis : !pl_fold_writes(m);
+    item->width = axis ? m->in : m->out;
     if (item->width < PL_TRELLIS_MIN_WIDTH) {
         plan_dense(item);
         return PLEACH_OK;
@@ -198,8 +211,8 @@ static pleach_status plan_trellis(const pleach_quantize_settings *s, pl_plan_ite
     item->trellis = (pleach_trellis){.bits = s->bits,
                                      .state_bits = s->state_bits,
                                      .block = block,
-                                     .axis = (uint32_t)s->axis,
-                                     .rows = s->axis ? m->out : m->in,
+                                     .axis = (uint32_t)axis,
+                                     .rows = axis ? m->out : m->in,
                                      .cols = padded};
     plan_rotation(s, item);
     return pleach_trellis_check(&item->trellis, err);
@@ -209,7 +222,10 @@ static pleach_status plan_item(const pl_plan *plan, pl_plan_item *item, pleach_e
 {
     const pleach_quantize_settings *s = &plan->settings;
     const pl_module *m = &item->module;
-    PL_TRY(pl_checkpoint_weight(plan->source, m->name, m->out, m->in, &item->source, err));
+    const char *stored = plan->untied && m->kind == PL_MODULE_HEAD ? plan->items[0].module.name
+                                                                    : m->name;
+    PL_TRY(pl_checkpoint_weight(plan->source, stored, m->out, m->in, &item->source, err));
+    if (s->rotate == PLEACH_ROTATE_FOLD) plan_fold(&plan->fold, item);
     bool linear = m->kind == PL_MODULE_LINEAR;
     uint32_t affine_bits = m->kind == PL_MODULE_EMBEDDING ? s->embed_bits : s->head_bits;
     if (is_kept(plan, m->name) || (!linear && affine_bits == 16)) plan_dense(item);
@@ -292,7 +308,8 @@ static pleach_status plan_carried(pl_plan *plan, pleach_error *err)
     if (!plan->carried) return pl_fail_memory(err, "the plan", n * sizeof *plan->carried);
     for (size_t i = 0; i < n; i++) {
         const pl_tensor *t = pl_checkpoint_tensor_at(plan->source, i);
-        if (!is_module_part(plan, t->name)) plan->carried[plan->n_carried++] = t;
+        if (!is_module_part(plan, t->name))
+            plan->carried[plan->n_carried++] = pl_fold_tensor(&plan->fold, t);
     }
     return PLEACH_OK;
 }
@@ -342,18 +359,30 @@ void pl_plan_total(pl_plan *plan)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* Gains and the rotation go into a head as they do not go into the embedding: the two part. */
+static pleach_status list_modules(pl_plan *plan, pleach_error *err)
+{
+    pl_config config = *plan->config;
+    plan->untied = config.tie_embeddings && plan->settings.rotate == PLEACH_ROTATE_FOLD;
+    if (plan->untied) config.tie_embeddings = false;
+    size_t n = pl_config_module_count(&config);
+    plan->items = pl_calloc(n, sizeof *plan->items);
+    if (!plan->items) return pl_fail_memory(err, "the plan", n * sizeof *plan->items);
+    plan->n_items = n;
+    for (size_t i = 0; i < n; i++) pl_config_module(&config, i, &plan->items[i].module);
+    return PLEACH_OK;
+}
+
 static pleach_status plan_all(pl_plan *plan, pleach_error *err)
 {
     PL_TRY(check_settings(&plan->settings, err));
     plan->feedback = plan_feedback(&plan->settings);
     PL_TRY(pl_checkpoint_config(plan->source, &plan->config, err));
-    size_t n = pl_config_module_count(plan->config);
-    plan->items = pl_calloc(n, sizeof *plan->items);
-    if (!plan->items) return pl_fail_memory(err, "the plan", n * sizeof *plan->items);
-    plan->n_items = n;
-    for (size_t i = 0; i < n; i++) pl_config_module(plan->config, i, &plan->items[i].module);
+    if (plan->settings.rotate == PLEACH_ROTATE_FOLD)
+        PL_TRY(pl_fold_open(&plan->fold, plan->source, plan->config, plan->settings.seed, err));
+    PL_TRY(list_modules(plan, err));
     PL_TRY(check_patterns(plan, err));
-    for (size_t i = 0; i < n; i++) PL_TRY(plan_item(plan, &plan->items[i], err));
+    for (size_t i = 0; i < plan->n_items; i++) PL_TRY(plan_item(plan, &plan->items[i], err));
     PL_TRY(plan_carried(plan, err));
     PL_TRY(pl_plan_bits(plan, err));
     pl_plan_total(plan);
@@ -375,5 +404,6 @@ void pl_plan_close(pl_plan *plan)
 {
     pl_free(plan->items);
     pl_free((void *)plan->carried);
+    pl_fold_close(&plan->fold);
     *plan = (pl_plan){0};
 }

@@ -6,6 +6,7 @@
 #define PL_QUANT_PLAN_H
 
 #include "feedback.h"
+#include "fold.h"
 #include "format/checkpoint.h"
 #include "pleach/quantize.h"
 
@@ -24,6 +25,9 @@ typedef struct pl_plan_item {
     pl_rotation rotate_in, rotate_out;
     bool output_scale;
     double output_weighting; /* see pl_load_rotated */
+    /* The whole model is folded: these rotations are of any coding, and none is left for run time. */
+    bool folded;
+    const float *gain; /* [in] folded into the inputs, or NULL; the plan's */
     bool bits_fixed; /* by a pattern: no budget changes it */
     double loss[3];  /* expected at k = 2, 3, 4; 0 where no budget asked (budget.h) */
     /* Affine. */
@@ -38,9 +42,11 @@ typedef struct pl_plan {
     const pl_config *config;
     pleach_quantize_settings settings; /* checked, defaults filled in */
     pl_feedback_settings feedback;     /* what they mean for error feedback */
+    pl_fold fold;                      /* zeroed unless asked for */
+    bool untied;                       /* the last item is a head that the source lacks */
     pl_plan_item *items;               /* modules, in the config's order */
     size_t n_items;
-    const pl_tensor **carried;         /* norms, biases and the like */
+    const pl_tensor **carried;         /* norms, biases and the like, as they are written */
     size_t n_carried;
     uint64_t weights, bytes, block_weights, block_bytes;
     uint64_t part_bytes;               /* of the modules that are coded */

@@ -110,8 +110,7 @@ static pleach_status list_outputs(const run *r, pl_outputs *o, pleach_error *err
 {
     for (size_t i = 0; i < r->plan.n_items; i++) {
         const pl_plan_item *item = &r->plan.items[i];
-        if (item->coding == PL_CODING_DENSE)
-            PL_TRY(pl_outputs_add_module(o, item->module.name, &item->source, item->type, err));
+        if (item->coding == PL_CODING_DENSE) PL_TRY(pl_outputs_add_item(o, item, err));
         const pl_safetensors *part = r->parts.files[i];
         for (size_t t = 0; part && t < pl_safetensors_count(part); t++) {
             const pl_tensor *tensor = pl_safetensors_tensor(part, t);
@@ -157,8 +156,10 @@ static json_t *module_entry(const pl_plan_item *item)
                                 (int)t->axis);
     if (item->width != t->cols)
         json_object_set_new(trellis, "width", json_integer((json_int_t)item->width));
-    add_rotation(trellis, "input_rotation", &item->rotate_in);
-    add_rotation(trellis, "output_rotation", &item->rotate_out);
+    if (!item->folded) {
+        add_rotation(trellis, "input_rotation", &item->rotate_in);
+        add_rotation(trellis, "output_rotation", &item->rotate_out);
+    }
     if (item->output_scale) json_object_set_new(trellis, "output_scale", json_true());
     return json_pack("{s:i, s:i, s:s, s:o}", "bits", (int)t->bits, "group_size", (int)t->block,
                      "mode", "trellis", "trellis", trellis);
@@ -174,6 +175,8 @@ static pleach_status write_config(const run *r, pleach_error *err)
         const pl_plan_item *item = &r->plan.items[i];
         failed |= json_object_set_new(map, item->module.name, module_entry(item));
     }
+    if (r->plan.untied)
+        failed |= json_object_set_new(config, "tie_word_embeddings", json_false());
     failed |= json_object_set(config, "quantization", map);
     failed |= json_object_set(config, "quantization_config", map);
     pleach_status status = failed ? pl_fail_memory(err, "config.json", 0)
@@ -362,6 +365,14 @@ static pleach_status spend_budget(pl_plan *plan, const pl_statistics *statistics
     return pl_budget_spend(plan, err);
 }
 
+static void note_untied(const pl_plan *plan, pl_warnings *warnings)
+{
+    if (!plan->untied) return;
+    const pl_plan_item *head = &plan->items[plan->n_items - 1];
+    pl_warn(warnings, "folding parts the output head from the embedding: it takes %llu bytes of its "
+                      "own", (unsigned long long)head->bytes);
+}
+
 static pleach_status calibrate(run *r, pleach_error *err)
 {
     if (pl_output_published(&r->path) && !pl_has_budget(&r->plan)) return PLEACH_OK;
@@ -411,6 +422,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     PL_TRY(open_job(r, err));
     PL_TRY(calibrate(r, err));
     PL_TRY(spend_budget(&r->plan, r->calibration.statistics, &r->kernels, &r->warnings, err));
+    note_untied(&r->plan, &r->warnings);
     pleach_status status = work(r, err);
     if (status != PLEACH_OK) return explain(r, status, err);
     if (summary) {
@@ -456,6 +468,7 @@ pleach_status pleach_quantize_plan(const char *source, const pleach_quantize_set
     PL_TRY(pl_checkpoint_open(source, &c, err));
     pleach_status status = pl_plan_open(&plan, c, settings, err);
     if (status == PLEACH_OK) status = spend_budget(&plan, NULL, NULL, &warnings, err);
+    if (status == PLEACH_OK) note_untied(&plan, &warnings);
     if (status == PLEACH_OK) status = pl_summary_make(&plan, NULL, &warnings, summary, err);
     pl_free(warnings.lines);
     pl_plan_close(&plan);

@@ -34,7 +34,7 @@ static json_t *texts(const char *const *items, size_t n)
 
 static json_t *settings_json(const pleach_quantize_settings *s)
 {
-    static const char *const rotations[] = {"none", "input", "both", "scale"};
+    static const char *const rotations[] = {"none", "input", "both", "online", "fold"};
     json_t *o = json_pack("{s:i, s:f, s:I, s:o, s:i, s:i, s:i, s:i, s:s, s:I, s:o, s:o}", "bits",
                           (int)s->bits, "budget", s->budget, "budget_file",
                           (json_int_t)s->budget_file, "plan", text(s->plan), "axis", s->axis,

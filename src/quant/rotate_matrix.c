@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "model/linear.h"
 
-#define GROUP 16 /* rows read at once: one cache line of f32 when transposed */
+#define GROUP PL_ROTATE_COLUMNS /* rows read at once: one cache line of f32 when transposed */
 
 uint32_t pl_rotation_block(uint64_t width)
 {
@@ -62,21 +62,14 @@ bool pl_read_rows(const pl_weight *w, const float *whole, uint64_t row, uint64_t
     return true;
 }
 
-/* ---- one matrix in work --------------------------------------------------------------------- */
+static float *make_signs(const pl_rotation *r, uint64_t n)
+{
+    float *signs = pl_alloc(n, sizeof *signs);
+    if (signs) pl_rotation_signs(r, signs, n);
+    return signs;
+}
 
-typedef struct loader {
-    const pl_plan_item *item;
-    const pl_kernels *kernels;
-    int threads;
-    const double *importance;
-    float *dst, *whole;
-    float *in_signs, *out_signs;
-    double *power;     /* [out] sum of squares of a row */
-    float *inverse;    /* [out] 1 / output scale */
-    float *scratch;    /* [threads][scratch_size] */
-    size_t scratch_size;
-    uint64_t bad_row, bad_col; /* first bad value; UINT64_MAX: none */
-} loader;
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 static double sum_of_squares(const float *x, size_t n)
 {
@@ -89,6 +82,72 @@ static double sum_of_squares(const float *x, size_t n)
     for (; i < n; i++) sum += (double)x[i] * x[i];
     return sum;
 }
+
+pleach_status pl_rows_open(pl_rows *r, const pl_plan_item *item, pl_rotate_fn *rotate,
+                           pleach_error *err)
+{
+    const pl_module *m = &item->module;
+    *r = (pl_rows){.item = item, .rotate = rotate};
+    PL_TRY(pl_read_whole(&item->source, &r->whole, err));
+    if (!item->rotate_in.block) return PLEACH_OK;
+    r->signs = make_signs(&item->rotate_in, m->in);
+    if (r->signs) return PLEACH_OK;
+    pl_rows_close(r);
+    return pl_fail_memory(err, m->name, m->in * sizeof(float));
+}
+
+void pl_rows_close(pl_rows *r)
+{
+    pl_free(r->whole);
+    pl_free(r->signs);
+    *r = (pl_rows){0};
+}
+
+bool pl_rows_read(const pl_rows *r, uint64_t row, uint64_t n, float *dst, double *power,
+                  uint64_t *bad_row, uint64_t *bad_col)
+{
+    const pl_plan_item *item = r->item;
+    const float *gain = item->gain;
+    const size_t in = item->module.in;
+    if (pl_read_rows(&item->source, r->whole, row, n, dst, bad_row, bad_col)) return true;
+    for (size_t i = 0; i < n; i++) {
+        float *x = dst + i * in;
+        for (size_t j = 0; gain && j < in; j++) x[j] *= gain[j];
+        if (power) power[i] = sum_of_squares(x, in);
+        if (r->signs) r->rotate(x, r->signs, in, item->rotate_in.block);
+    }
+    return false;
+}
+
+void pl_rotate_across(pl_rotate_fn *rotate, const float *signs, size_t block, float *rows,
+                      size_t width, size_t stride, float *tile)
+{
+    for (size_t j = 0; j < width; j += PL_ROTATE_COLUMNS) {
+        size_t n = PL_MIN(width - j, (size_t)PL_ROTATE_COLUMNS);
+        for (size_t o = 0; o < block; o++)
+            for (size_t i = 0; i < n; i++) tile[i * block + o] = rows[o * stride + j + i];
+        for (size_t i = 0; i < n; i++) rotate(tile + i * block, signs, block, block);
+        for (size_t o = 0; o < block; o++)
+            for (size_t i = 0; i < n; i++) rows[o * stride + j + i] = tile[i * block + o];
+    }
+}
+
+/* ---- one matrix in work --------------------------------------------------------------------- */
+
+typedef struct loader {
+    const pl_plan_item *item;
+    const pl_kernels *kernels;
+    int threads;
+    const double *importance;
+    float *dst;
+    pl_rows rows;
+    float *out_signs;
+    double *power;     /* [out] sum of squares of a row */
+    float *inverse;    /* [out] 1 / output scale */
+    float *scratch;    /* [threads][scratch_size] */
+    size_t scratch_size;
+    uint64_t bad_row, bad_col; /* first bad value; UINT64_MAX: none */
+} loader;
 
 /* Stored rows of axis 0 are columns of W: n rows of W become a run of n in each. */
 static void store_transposed(const loader *l, const float *rows, uint64_t row, size_t n)
@@ -112,10 +171,8 @@ static void store_rows(const loader *l, const float *rows, uint64_t row, size_t 
 
 static void load_group(loader *l, uint64_t row, size_t n, float *rows)
 {
-    const pl_plan_item *item = l->item;
-    size_t in = item->module.in;
     uint64_t bad_row, bad_col;
-    if (pl_read_rows(&item->source, l->whole, row, n, rows, &bad_row, &bad_col)) {
+    if (pl_rows_read(&l->rows, row, n, rows, l->power + row, &bad_row, &bad_col)) {
 #pragma omp critical(pl_load_rotated)
         if (bad_row < l->bad_row) {
             l->bad_row = bad_row;
@@ -123,12 +180,7 @@ static void load_group(loader *l, uint64_t row, size_t n, float *rows)
         }
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        l->power[row + i] = sum_of_squares(rows + i * in, in);
-        if (l->in_signs)
-            l->kernels->rotate(rows + i * in, l->in_signs, in, item->rotate_in.block);
-    }
-    if (item->trellis.axis == 0) store_transposed(l, rows, row, n);
+    if (l->item->trellis.axis == 0) store_transposed(l, rows, row, n);
     else store_rows(l, rows, row, n);
 }
 
@@ -161,21 +213,12 @@ static void finish_stored_row(const loader *l, float *row)
     memset(row + out, 0, (item->trellis.cols - out) * sizeof *row);
 }
 
-/* Axis 1: outputs lie across stored rows; a block of them is turned GROUP columns at a time. */
-static void rotate_across(const loader *l, uint64_t first, float *tile)
+/* Axis 1: outputs lie across stored rows. */
+static void rotate_outputs(const loader *l, uint64_t first, float *tile)
 {
-    size_t in = l->item->module.in, cols = l->item->trellis.cols;
-    uint32_t block = l->item->rotate_out.block;
-    float *rows = l->dst + first * cols;
-    for (size_t j = 0; j < in; j += GROUP) {
-        size_t n = PL_MIN(in - j, (size_t)GROUP);
-        for (size_t o = 0; o < block; o++)
-            for (size_t i = 0; i < n; i++) tile[i * block + o] = rows[o * cols + j + i];
-        for (size_t i = 0; i < n; i++)
-            l->kernels->rotate(tile + i * block, l->out_signs + first, block, block);
-        for (size_t o = 0; o < block; o++)
-            for (size_t i = 0; i < n; i++) rows[o * cols + j + i] = tile[i * block + o];
-    }
+    const pl_plan_item *item = l->item;
+    pl_rotate_across(l->kernels->rotate, l->out_signs + first, item->rotate_out.block,
+                     l->dst + first * item->trellis.cols, item->module.in, item->trellis.cols, tile);
 }
 
 static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
@@ -199,17 +242,10 @@ static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
         uint32_t block = item->rotate_out.block;
 #pragma omp parallel for num_threads(l->threads) schedule(dynamic)
         for (uint64_t b = 0; b < m->out / block; b++)
-            rotate_across(l, b * block,
-                          l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
+            rotate_outputs(l, b * block,
+                           l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
     }
     return PLEACH_OK;
-}
-
-static float *make_signs(const pl_rotation *r, uint64_t n)
-{
-    float *signs = pl_alloc(n, sizeof *signs);
-    if (signs) pl_rotation_signs(r, signs, n);
-    return signs;
 }
 
 static pleach_status allocate(loader *l, pleach_error *err)
@@ -220,7 +256,6 @@ static pleach_status allocate(loader *l, pleach_error *err)
     l->power = pl_alloc(m->out, sizeof *l->power);
     l->scratch = pl_alloc((size_t)l->threads * l->scratch_size, sizeof *l->scratch);
     bool whole = l->power && l->scratch;
-    if (item->rotate_in.block) whole &= (l->in_signs = make_signs(&item->rotate_in, m->in)) != NULL;
     if (item->rotate_out.block)
         whole &= (l->out_signs = make_signs(&item->rotate_out, m->out)) != NULL;
     if (item->output_scale)
@@ -236,13 +271,12 @@ pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernel
                 .importance = importance,
                 .bad_row = UINT64_MAX};
     pleach_status status = allocate(&l, err);
-    if (status == PLEACH_OK) status = pl_read_whole(&item->source, &l.whole, err);
+    if (status == PLEACH_OK) status = pl_rows_open(&l.rows, item, kernels->rotate, err);
     if (status == PLEACH_OK) status = load(&l, output_scale, err);
-    pl_free(l.whole);
+    pl_rows_close(&l.rows);
     pl_free(l.scratch);
     pl_free(l.inverse);
     pl_free(l.power);
     pl_free(l.out_signs);
-    pl_free(l.in_signs);
     return status;
 }

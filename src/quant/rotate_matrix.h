@@ -14,13 +14,32 @@
  * is 1. */
 uint32_t pl_rotation_block(uint64_t width);
 
-/* dst [rows][cols] of item->trellis: W' = R_out^T diag(1/a) W R_in with padding zero, in stored
- * rows. When item->output_scale, output_scale [out] receives a as fp16 bits, a_o = RMS(row o) over
+/* dst [rows][cols] of item->trellis: W' = R_out^T diag(1/a) W diag(gain) R_in with padding zero, in
+ * stored rows. When item->output_scale, output_scale [out] receives a as fp16 bits, a_o = RMS(row o) over
  * the mean of all rows' RMS (1 for a row of zeros); else it may be NULL. PLEACH_ERR_DATA names
  * tensor, row and column of the first NaN or infinity. The same bits for every thread count. */
 pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, int threads,
                               const double *importance, float *dst, uint16_t *output_scale,
                               pleach_error *err);
+
+/* Rows of W diag(gain) R_in, whatever the coding of the source. */
+typedef struct pl_rows {
+    const pl_plan_item *item;
+    pl_rotate_fn *rotate;
+    float *whole, *signs; /* or NULL */
+} pl_rows;
+pleach_status pl_rows_open(pl_rows *r, const pl_plan_item *item, pl_rotate_fn *rotate,
+                           pleach_error *err);
+void pl_rows_close(pl_rows *r); /* accepts a zeroed one */
+/* power [n], or NULL: the sum of squares of each row. Else as pl_read_rows. Any thread. */
+bool pl_rows_read(const pl_rows *r, uint64_t row, uint64_t n, float *dst, double *power,
+                  uint64_t *bad_row, uint64_t *bad_col);
+
+#define PL_ROTATE_COLUMNS 16 /* turned at once: a cache line of f32 */
+/* One block of rows [r->block][width], `stride` apart, becomes R^T times it. signs: of those rows;
+ * tile [PL_ROTATE_COLUMNS][r->block] is scratch. */
+void pl_rotate_across(pl_rotate_fn *rotate, const float *signs, size_t block, float *rows,
+                      size_t width, size_t stride, float *tile);
 
 /* Rows [row, row + n) of any source weight in f32, checked to be finite. whole: the matrix from
  * pl_weight_dense_f32 for a trellis source, else NULL. Returns the column of the first NaN or

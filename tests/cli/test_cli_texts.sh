@@ -45,7 +45,7 @@ completes() {
 }
 completes 'quantize' pleach qu
 completes 'detokenize dequantize' pleach de
-completes 'none input both scale' pleach quantize a b --rotate ''
+completes 'none input both online fold scale' pleach quantize a b --rotate ''
 completes 'input' pleach quantize --rotate i
 completes '--top-k --top-p' pleach run m --top
 completes '--dry-run' pleach quantize --dr
