@@ -33,6 +33,7 @@ typedef struct refiner {
     pl_loss source_loss, coded_loss;
     pl_tape tape;
     pl_scales scales;
+    double rate;
     double done, total; /* chunks through one model, forward or backward */
 } refiner;
 
@@ -134,7 +135,7 @@ static pleach_status held_out_loss(refiner *r, double *out, pleach_error *err)
         PL_TRY(run_coded(r, r->held + i, n, err));
         for (size_t j = 0; j < n; j++) sum += loss(r, r->held[i + j], state(r, r->n_layers, j));
     }
-    *out = r->n_held ? sum / (double)(r->n_held * r->s->chunk) : 0;
+    *out = sum / (double)(r->n_held * r->s->chunk);
     return PLEACH_OK;
 }
 
@@ -197,7 +198,7 @@ static void shuffle(refiner *r, int epoch)
 static double rate_at(const refiner *r, size_t step, size_t steps)
 {
     double cosine = 0.5 * (1 + cos(3.14159265358979323846 * (double)step / (double)steps));
-    return r->s->rate * cosine * fmin(1, (double)(step + 1) / WARM_UP);
+    return r->rate * cosine * fmin(1, (double)(step + 1) / WARM_UP);
 }
 
 static pleach_status descend(refiner *r, float *best, pl_refine_result *result, pleach_error *err)
@@ -206,6 +207,7 @@ static pleach_status descend(refiner *r, float *best, pl_refine_result *result, 
     memcpy(best, r->scales.value, r->scales.n * sizeof *best);
     PL_TRY(held_out_loss(r, &result->before, err));
     result->after = result->before;
+    r->rate = r->s->rate * sqrt(result->before);
     for (int epoch = 0; epoch < r->s->epochs; epoch++) {
         shuffle(r, epoch);
         for (size_t i = 0; i < per_epoch; i++) {
@@ -217,7 +219,7 @@ static pleach_status descend(refiner *r, float *best, pl_refine_result *result, 
         }
         double now;
         PL_TRY(held_out_loss(r, &now, err));
-        if (r->n_held && !(now < result->after)) continue;
+        if (!(now < result->after)) continue;
         memcpy(best, r->scales.value, r->scales.n * sizeof *best);
         result->after = now;
         result->kept = epoch + 1;
@@ -231,7 +233,8 @@ static pleach_status descend(refiner *r, float *best, pl_refine_result *result, 
 static void choose_chunks(refiner *r)
 {
     for (size_t i = 0; i < r->n_chunks; i++) {
-        bool held = r->s->held_out && i % r->s->held_out == r->s->held_out - 1;
+        bool held = i % r->s->held_out == r->s->held_out - 1 ||
+                    (i == r->n_chunks - 1 && r->n_held == 0);
         if (held) r->held[r->n_held++] = i;
         else r->order[r->n_train++] = i;
     }
@@ -241,7 +244,7 @@ pl_refine_settings pl_refine_plan(const pl_plan *plan)
 {
     return (pl_refine_settings){.epochs = plan->settings.refine,
                                 .which = PL_SCALES_OUTPUT | PL_SCALES_INPUT,
-                                .rate = 1e-3,
+                                .rate = 2.6e-3,
                                 .chunk = PL_MIN(plan->config->context_length, 512u),
                                 .batch = 4,
                                 .held_out = 8,
@@ -319,7 +322,7 @@ static pleach_status refine(refiner *r, const char *path, pl_refine_result *resu
     PL_TRY(open(r, err));
     PL_FAIL_IF(r->scales.n == 0 || r->n_train == 0, err, PLEACH_ERR_ARGUMENT,
                "refining: %s", r->n_train ? "the model has no scales to fit"
-                                          : "too little text for one chunk beside those held out");
+                                          : "too little text for a chunk to fit to beside one held out");
     r->total = (double)r->n_chunks + (double)r->n_held +
                r->s->epochs * (4.0 * (double)r->n_train + (double)r->n_held);
     float *best = pl_alloc(r->scales.n, sizeof *best);

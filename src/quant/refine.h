@@ -14,10 +14,11 @@
 typedef struct pl_refine_settings {
     int epochs;      /* passes over the text */
     unsigned which;  /* PL_SCALES_ flags */
-    double rate;     /* Adam's, at its highest; falls to zero by half a cosine */
+    double rate;     /* Adam's at its highest over the root of the KL to begin with; falls to zero by
+                        half a cosine */
     size_t chunk;    /* tokens that attend to each other */
     size_t batch;    /* chunks between two steps */
-    size_t held_out; /* every held_out-th chunk is held out; 0: none, the last epoch is kept */
+    size_t held_out; /* every held_out-th chunk is held out, one at least */
     uint64_t seed;   /* of the order of chunks */
     /* Called with the share done; non-zero return stops. May be NULL. */
     int (*progress)(void *user, double share);
