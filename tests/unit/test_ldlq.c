@@ -315,6 +315,42 @@ static void check_recipe(problem *p, double damping)
     drop_result(&r);
 }
 
+/* A folded module: the loss by statistics of gain * y is that of W, whose gain has gone into what
+ * is coded. A gain of zero leaves its feature out of both. */
+static void test_folded_gain(void **state)
+{
+    (void)state;
+    problem p = make_problem(160, 96, 9);
+    float gain[96];
+    for (size_t i = 0; i < p.in; i++) gain[i] = (i % 2 ? -1.f : 1.f) * exp2f((float)(i % 7) - 3);
+    for (uint32_t axis = 0; axis <= 1; axis++) {
+        fill_item(&p, 3, axis, PLEACH_ROTATE_BOTH);
+        p.item.gain = gain;
+        p.item.folded = true;
+        result r = run(&p, &DEFAULT, 2);
+        assert_int_equal(r.coded.feedback.inputs, PL_FEEDBACK_APPLIED);
+        assert_close(r.coded.feedback.plain[1], loss(&p, NULL, NULL), 1e-3);
+        for (size_t i = 0; i < p.out * p.in; i++) r.q[i] /= gain[i % p.in];
+        assert_close(r.coded.feedback.plain[0], loss(&p, r.q, NULL), 1e-3);
+        /* Less is lost than without feedback. */
+        pl_feedback_settings none = {0};
+        result plain = run(&p, &none, 2);
+        for (size_t i = 0; i < p.out * p.in; i++) plain.q[i] /= gain[i % p.in];
+        assert_true(loss(&p, r.q, NULL) < loss(&p, plain.q, NULL) * .8);
+        drop_result(&plain);
+        drop_result(&r);
+    }
+    gain[5] = 0;
+    for (size_t j = 0; j < p.in; j++) p.h[5 * p.in + j] = p.h[j * p.in + 5] = 0;
+    free(p.packed_h);
+    p.stats.input = p.packed_h = pack(p.h, p.in);
+    result r = run(&p, &DEFAULT, 2);
+    assert_int_equal(r.coded.feedback.inputs, PL_FEEDBACK_APPLIED);
+    assert_close(r.coded.feedback.plain[1], loss(&p, NULL, NULL), 1e-3);
+    drop_result(&r);
+    drop_problem(&p);
+}
+
 static void test_recipe(void **state)
 {
     (void)state;
@@ -555,6 +591,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recipe),
+        cmocka_unit_test(test_folded_gain),
         cmocka_unit_test(test_theory),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_hard_statistics),
