@@ -39,7 +39,7 @@ static void defaults(void *values)
     v->seed = (int64_t)s.seed;
     v->axis = s.axis;
     v->rotate = (int)s.rotate;
-    v->calib = s.calib;
+    v->calib = "self";
     v->calib_tokens = (int64_t)s.calib_tokens;
     v->damping = s.damping;
     v->output_damping = s.output_damping;
@@ -313,7 +313,7 @@ static const option options[] = {
     {.name = "calib",
      .type = OPTION_PATH,
      .argument = "FILE",
-     .automatic = "none",
+     .automatic = "self",
      .help = "text or JSONL (.jsonl) to calibrate on, or self: text that the model writes, or none",
      OPTION_AT(quantize_values, calib)},
     {.name = "calib-tokens",
@@ -412,15 +412,20 @@ const command quantize_command = {
         "output head into affine groups; norms and biases stay.\n\n"
         "OUT appears only when it is whole. Work in progress lies in OUT.partial: after Ctrl-C, a "
         "full disk or a crash the same command goes on where it stopped.\n\n"
-        "With --calib, text is run through the model first, to see which errors of the weights "
-        "matter. Runs with the same --statistics DIR share what was found.",
+        "Text is run through the model first, to see which errors of the weights matter: by "
+        "default text that the model writes itself, better a text of the kind it is wanted for. "
+        "Runs with the same --statistics DIR share what was found. --calib none is quick, needs "
+        "no tokenizer, and costs quality.",
     .options = options,
     .n_options = PL_COUNT(options),
     .examples =
         (const char *const[]){"pleach quantize model.gguf model-4bit --bits 4",
+                              "pleach quantize model.gguf model-3bit --calib texts.jsonl "
+                              "--statistics model.statistics",
                               "pleach quantize model-folder model-3bit --keep '*.down_proj' "
                               "--embed-bits 16",
                               "pleach quantize model.gguf model --budget 2.5,3,3.5",
+                              "pleach quantize model.gguf model-4bit --calib none",
                               "pleach quantize model.gguf model-2bit --bits 2 --dry-run", NULL},
     .values_size = sizeof(quantize_values),
     .defaults = defaults,

@@ -103,8 +103,13 @@ static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
 static pleach_status open_tokenizer(pl_calibration *c, const pl_plan *plan, pleach_error *err)
 {
     const pl_gguf *gguf = pl_checkpoint_gguf(plan->source);
-    if (gguf) return pl_tokenizer_open_gguf(gguf, &c->tokenizer, err);
-    return pl_tokenizer_open_folder(pl_checkpoint_path(plan->source), &c->tokenizer, err);
+    const char *path = pl_checkpoint_path(plan->source);
+    pleach_error inner = {0};
+    pleach_status status = gguf ? pl_tokenizer_open_gguf(gguf, &c->tokenizer, &inner)
+                                : pl_tokenizer_open_folder(path, &c->tokenizer, &inner);
+    PL_FAIL_IF(status != PLEACH_OK, err, status,
+               "%.300s; calibration needs a tokenizer, --calib none does without", inner.message);
+    return PLEACH_OK;
 }
 
 static json_t *describe_file(const pl_calibration *c, size_t chunk)

@@ -12,7 +12,8 @@ fi
 compared=()
 for name in llama-tied llama-rope3 qwen2-bias qwen3-qknorm mistral-swa; do
     ids=$golden/checkpoints/$name/golden.safetensors
-    expect 0 '' "$PLEACH" quantize "$golden/checkpoints/$name" "$work/$name-packed" --bits 4
+    expect 0 '' "$PLEACH" quantize "$golden/checkpoints/$name" "$work/$name-packed" --bits 4 \
+        --calib none
     expect 0 '' "$PLEACH" dequantize "$work/$name-packed" "$work/$name"
     for model in "$name" "$name-packed"; do
         expect 0 '' "$PLEACH" logits "$work/$model" --ids "$ids" -o "$work/$model.logits" --arith f32
