@@ -112,6 +112,7 @@ static void check_softmax(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_end(t);
 }
 
+/* Sigmoids below the smallest normal number may be 0. */
 static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->silu_mul != c->silu_mul, "silu_mul")) return;
@@ -129,7 +130,8 @@ static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
         check_same(t, got, want, n * 4);
         for (size_t i = 0; i < n; i++) {
             double v = (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i];
-            double bound = 8 * FLT_EPSILON * fabs(v) + 1e-36;
+            double tiny = FLT_MIN * (1 + fabs((double)gate[i] * (double)up[i]));
+            double bound = 8 * FLT_EPSILON * fabs(v) + tiny;
             check_close(t, &want[i], &v, &bound, 1);
         }
     }
@@ -165,9 +167,10 @@ static void check_silu_gradient(check *t, const pl_kernels *c, const pl_kernels 
         for (size_t i = 0; i < n; i++) {
             double g = (double)gate[i], s = 1 / (1 + exp(-g)), d = (double)dy[i];
             double by_gate = d * (double)up[i] * (s + g * s * (1 - s)), by_up = d * g * s;
-            double bound = 8 * FLT_EPSILON * fabs(by_up) + 1e-36;
+            double bound = 8 * FLT_EPSILON * fabs(by_up) + FLT_MIN * (1 + fabs(d * g));
             check_close(t, &want[1][i], &by_up, &bound, 1);
-            bound = 8 * FLT_EPSILON * fabs(d * (double)up[i]) * s * (1 + fabs(g)) + 1e-36;
+            bound = fabs(d * (double)up[i]) * (1 + fabs(g));
+            bound = 8 * FLT_EPSILON * bound * s + FLT_MIN * (1 + bound);
             check_close(t, &want[0][i], &by_gate, &bound, 1);
         }
     }
