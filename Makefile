@@ -37,7 +37,8 @@ check: setup-test ## build with gcc and with clang without a warning, run all te
 	cd build-gcc && $(CTEST)
 	cd build-clang && $(CTEST)
 
-check-full: check asan fuzz ## check, asan and fuzz
+check-full: export PLEACH_KILLS = 300
+check-full: check asan fuzz ## check, asan and fuzz, and many more killed runs
 
 asan: setup-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(CONFIGURE) -B build-asan -DCMAKE_C_COMPILER=gcc -DPLEACH_SANITIZE=ON -DPLEACH_WERROR=ON
