@@ -146,6 +146,9 @@ pleach_status pl_calibration_open(pl_calibration *c, const pl_plan *plan, pl_war
     PL_TRY(open_tokenizer(c, plan, err));
     PL_TRY(read_text(c, plan, err));
     size_t n = writes_itself(&plan->settings) ? plan->settings.calib_tokens : c->ids.n;
+    size_t chunk = chunk_tokens(plan);
+    PL_FAIL_IF(plan->settings.refine && n < 2 * chunk, err, PLEACH_ERR_ARGUMENT,
+               "refining: %zu tokens of calibration text, expected %zu at least", n, 2 * chunk);
     if (n < PL_CALIBRATION_FEW)
         pl_warn(warnings, "calibration on %zu tokens alone: statistics from so few mislead", n);
     return PLEACH_OK;

@@ -224,6 +224,7 @@ static void stopped_and_resumed(void **state)
     }
 }
 
+/* What cannot be done is refused before work begins. */
 static void memory_is_promised(void **state)
 {
     (void)state;
@@ -234,6 +235,12 @@ static void memory_is_promised(void **state)
                    "1048576 are allowed");
     assert_false(pl_exists(at("little.partial")));
     s.memory = 0;
+    s.refine = 1;
+    s.calib_tokens = 1023; /* two chunks, or there is none to be held out */
+    assert_refused(pleach_quantize(model.path, at("little"), &s, NULL, &err), PLEACH_ERR_ARGUMENT,
+                   "1023 tokens");
+    assert_false(pl_exists(at("little.partial")));
+    s = settings(text_file());
     must(pleach_quantize_plan(model.path, &s, &calibrated, &err));
     s.calib = "none";
     must(pleach_quantize_plan(model.path, &s, &plain, &err));

@@ -7,11 +7,11 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-enum { WIDTH = 512, INNER = 2560, VOCABULARY = 258, TOKENS = 1024 };
+enum { WIDTH = 512, INNER = 2048, VOCABULARY = 258, TOKENS = 1024 };
 
 static const char config[] =
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 512,"
-    " \"intermediate_size\": 2560, \"num_hidden_layers\": 1, \"num_attention_heads\": 8,"
+    " \"intermediate_size\": 2048, \"num_hidden_layers\": 1, \"num_attention_heads\": 8,"
     " \"num_key_value_heads\": 8, \"vocab_size\": 258, \"max_position_embeddings\": 512,"
     " \"rms_norm_eps\": 1e-06, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\","
     " \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\"}";
