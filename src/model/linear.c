@@ -14,6 +14,13 @@ void pl_rotation_signs(const pl_rotation *r, float *signs, size_t n)
     }
 }
 
+float *pl_rotation_make_signs(const pl_rotation *r, size_t n)
+{
+    float *signs = pl_alloc(n, sizeof *signs);
+    if (signs) pl_rotation_signs(r, signs, n);
+    return signs;
+}
+
 static pleach_status read_vector(const pl_tensor *t, uint64_t n, float **out, pleach_error *err)
 {
     PL_FAIL_IF(pl_tensor_elements(t) != n || pl_tensor_width(t) != n, err, PLEACH_ERR_SHAPE,
@@ -27,10 +34,8 @@ static pleach_status read_vector(const pl_tensor *t, uint64_t n, float **out, pl
 
 static pleach_status make_signs(const pl_rotation *r, uint64_t n, float **out, pleach_error *err)
 {
-    *out = pl_alloc(n, sizeof **out);
-    if (!*out) return pl_fail_memory(err, "rotation signs", n * sizeof **out);
-    pl_rotation_signs(r, *out, n);
-    return PLEACH_OK;
+    *out = pl_rotation_make_signs(r, n);
+    return *out ? PLEACH_OK : pl_fail_memory(err, "rotation signs", n * sizeof **out);
 }
 
 static pleach_status open_parts(pl_linear *l, pleach_error *err)

@@ -35,5 +35,7 @@ void pl_linear_row(const pl_linear *l, uint64_t row, float *dst);
 
 /* signs[i] = +1 or -1 of rotation r (format/checkpoint.h). */
 void pl_rotation_signs(const pl_rotation *r, float *signs, size_t n);
+/* The same in fresh memory (pl_free); NULL when there is none. */
+float *pl_rotation_make_signs(const pl_rotation *r, size_t n);
 
 #endif

@@ -276,13 +276,6 @@ static void measure(trellis_work *w, pl_coded *out)
 
 /* ---- one module ----------------------------------------------------------------------------- */
 
-static float *make_signs(const pl_rotation *r, uint64_t n)
-{
-    float *signs = pl_alloc(n, sizeof *signs);
-    if (signs) pl_rotation_signs(r, signs, n);
-    return signs;
-}
-
 /* An output that calibration hardly met still counts for something. NULL: no memory. */
 static double *make_importance(const float *power, uint64_t n)
 {
@@ -305,6 +298,7 @@ static float *make_in_scale(const float *gain, uint64_t n)
 static pleach_status open_work(trellis_work *w, pleach_error *err)
 {
     const pl_plan_item *item = w->item;
+    const pl_rotation *in = &item->rotate_in, *out = &item->rotate_out;
     const pl_coder *c = w->coder;
     pleach_trellis_encode_settings settings;
     pleach_trellis_encode_defaults(&settings);
@@ -315,10 +309,10 @@ static pleach_status open_work(trellis_work *w, pleach_error *err)
         whole &= (w->by_output = pl_alloc(item->module.out, sizeof *w->by_output)) != NULL;
     if (w->stats && item->gain)
         whole &= (w->in_scale = make_in_scale(item->gain, item->module.in)) != NULL;
-    if (w->stats && item->rotate_in.block)
-        whole &= (w->in_signs = make_signs(&item->rotate_in, item->module.in)) != NULL;
-    if (w->stats && item->rotate_out.block)
-        whole &= (w->out_signs = make_signs(&item->rotate_out, item->module.out)) != NULL;
+    if (w->stats && in->block)
+        whole &= (w->in_signs = pl_rotation_make_signs(in, item->module.in)) != NULL;
+    if (w->stats && out->block)
+        whole &= (w->out_signs = pl_rotation_make_signs(out, item->module.out)) != NULL;
     if (w->stats && w->stats->power && item->output_scale)
         whole &= (w->importance = make_importance(w->stats->power, item->module.out)) != NULL;
     if (!whole) return pl_fail_memory(err, item->module.name, item->trellis.rows * 8);

@@ -62,13 +62,6 @@ bool pl_read_rows(const pl_weight *w, const float *whole, uint64_t row, uint64_t
     return true;
 }
 
-static float *make_signs(const pl_rotation *r, uint64_t n)
-{
-    float *signs = pl_alloc(n, sizeof *signs);
-    if (signs) pl_rotation_signs(r, signs, n);
-    return signs;
-}
-
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static double sum_of_squares(const float *x, size_t n)
@@ -90,7 +83,7 @@ pleach_status pl_rows_open(pl_rows *r, const pl_plan_item *item, pl_rotate_fn *r
     *r = (pl_rows){.item = item, .rotate = rotate};
     PL_TRY(pl_read_whole(&item->source, &r->whole, err));
     if (!item->rotate_in.block) return PLEACH_OK;
-    r->signs = make_signs(&item->rotate_in, m->in);
+    r->signs = pl_rotation_make_signs(&item->rotate_in, m->in);
     if (r->signs) return PLEACH_OK;
     pl_rows_close(r);
     return pl_fail_memory(err, m->name, m->in * sizeof(float));
@@ -257,7 +250,7 @@ static pleach_status allocate(loader *l, pleach_error *err)
     l->scratch = pl_alloc((size_t)l->threads * l->scratch_size, sizeof *l->scratch);
     bool whole = l->power && l->scratch;
     if (item->rotate_out.block)
-        whole &= (l->out_signs = make_signs(&item->rotate_out, m->out)) != NULL;
+        whole &= (l->out_signs = pl_rotation_make_signs(&item->rotate_out, m->out)) != NULL;
     if (item->output_scale)
         whole &= (l->inverse = pl_alloc(m->out, sizeof *l->inverse)) != NULL;
     return whole ? PLEACH_OK : pl_fail_memory(err, m->name, l->scratch_size * sizeof(float));
