@@ -52,6 +52,12 @@ void pleach_trellis_encode_defaults(pleach_trellis_encode_settings *s)
     *s = (pleach_trellis_encode_settings){.scale_search = 1, .scale_refit = 1};
 }
 
+double pl_encoder_gaussian_error(uint32_t k, uint32_t state_bits)
+{
+    static const double error[2][3] = {{.0749, .01937, .00503}, {.0692, .01735, .00447}};
+    return error[state_bits == 16][k - 2];
+}
+
 static double rms_of_code(uint32_t L)
 {
     int64_t sum = 0;

@@ -28,6 +28,10 @@ pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uin
                               uint16_t *scales, float *decoded, const float *src,
                               pleach_error *err);
 
+/* Squared error over variance that k bits leave on Gaussian numbers: measured, T = 256, scale
+ * refitted. */
+double pl_encoder_gaussian_error(uint32_t k, uint32_t state_bits);
+
 /* ---- parts, for error feedback: the caller chooses scales -------------------------------------- */
 
 /* Sums over numbers w and the code's integers y that were found for them. */

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "code_trellis.h"
+#include "codec/encoder.h"
 #include "outputs.h"
 #include "plan_bits.h"
 #include "rotate_matrix.h"
@@ -126,12 +127,6 @@ pleach_status pl_budget_spend(pl_plan *plan, pleach_error *err)
 
 #define POWER_ROWS 256
 
-/* Squared error over variance on Gaussian numbers, by k - 2. */
-static const double gaussian_error[2][PL_N_K] = {
-    {.0749, .01937, .00503}, /* L = 12 */
-    {.0692, .01735, .00447}  /* L = 16 */
-};
-
 typedef struct power_work {
     const pl_plan_item *item;
     int threads;
@@ -176,10 +171,11 @@ static pleach_status measure_power(power_work *w, double *power, pleach_error *e
 static pleach_status measure_item(const pl_plan *plan, pl_plan_item *item, pleach_error *err)
 {
     power_work w = {.item = item, .threads = plan->settings.threads};
-    const double *error = gaussian_error[item->trellis.state_bits == 16];
     double power = 0;
     pleach_status status = measure_power(&w, &power, err);
-    for (int i = 0; i < PL_N_K; i++) item->loss[i] = error[i] * power;
+    for (uint32_t k = PL_MIN_K; k <= PL_MAX_K; k++)
+        item->loss[k - PL_MIN_K] =
+            pl_encoder_gaussian_error(k, item->trellis.state_bits) * power;
     pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
     pl_free(w.rows);
     pl_free(w.whole);

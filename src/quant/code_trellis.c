@@ -200,7 +200,6 @@ static double weight_across(const trellis_work *w, const pl_feedback_report *r)
  * is about as large as W_j, and its error is white. */
 static void estimate(trellis_work *w, pl_feedback_report *r)
 {
-    static const double noise[2][3] = {{.0749, .01937, .00503}, {.0692, .01735, .00447}};
     const pleach_trellis *t = &w->item->trellis;
     const pl_hessian *h = &w->input;
     double sum = 0, power = 0;
@@ -211,8 +210,8 @@ static void estimate(trellis_work *w, pl_feedback_report *r)
     for (size_t j = 0; j < h->n; j++)
         sum += h->metric[j] * (t->axis ? power / (double)h->n : w->row[h->order[j]]);
     for (int k = 0; k < 3; k++)
-        r->estimate[k] = noise[t->state_bits == 16][k] * w->weighted.scale * sum *
-                         weight_across(w, r);
+        r->estimate[k] = pl_encoder_gaussian_error((uint32_t)k + 2, t->state_bits) *
+                         w->weighted.scale * sum * weight_across(w, r);
 }
 
 static void factor(trellis_work *w, pl_feedback_report *r)
