@@ -44,9 +44,9 @@ pleach_status pl_block_open(pl_block *b, const pl_transformer *t, const pl_compu
                             uint32_t layer, pleach_error *err)
 {
     const pl_layer *l = &t->layers[layer];
-    const pl_linear *linears[PL_BLOCK_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
-                                                  &l->gate, &l->up, &l->down};
+    const pl_linear *linears[PL_BLOCK_LINEARS];
     pleach_status status = PLEACH_OK;
+    pl_layer_linears(l, linears);
     *b = (pl_block){.t = t, .c = c, .layer = l};
     for (int i = 0; i < PL_BLOCK_LINEARS && status == PLEACH_OK; i++) {
         const pl_weight *w = &linears[i]->w;

@@ -15,7 +15,7 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 
-enum { PL_BLOCK_LINEARS = 7 }; /* in the config's order */
+enum { PL_BLOCK_LINEARS = PL_LAYER_LINEARS }; /* in the config's order */
 enum { PL_BLOCK_Q, PL_BLOCK_K, PL_BLOCK_V, PL_BLOCK_O, PL_BLOCK_GATE, PL_BLOCK_UP, PL_BLOCK_DOWN };
 
 /* A block's matrices in f32, rotations undone. */

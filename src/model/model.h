@@ -15,6 +15,16 @@ typedef struct pl_layer {
     uint32_t window;                 /* 0: full attention */
 } pl_layer;
 
+enum { PL_LAYER_LINEARS = 7 };
+
+/* A layer's linear layers in the config's order: q k v o gate up down. */
+static inline void pl_layer_linears(const pl_layer *l, const pl_linear *out[PL_LAYER_LINEARS])
+{
+    const pl_linear *list[PL_LAYER_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
+                                               &l->gate, &l->up, &l->down};
+    for (int i = 0; i < PL_LAYER_LINEARS; i++) out[i] = list[i];
+}
+
 typedef struct pl_transformer {
     const pl_config *config;
     pl_linear embedding, head;       /* head is a second view of embedding when tied */

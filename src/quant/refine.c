@@ -284,9 +284,8 @@ static pleach_status open(refiner *r, pleach_error *err)
     r->states = pl_alloc((r->n_layers + 1) * r->s->batch, chunk_size(r) * sizeof(float));
     r->teacher = pl_alloc(SLAB, r->vocab * sizeof(float));
     bool whole = r->order && r->held && r->target && r->states && r->teacher;
-    const pl_layer *l = &r->coded->layers[0];
-    const pl_linear *linears[PL_BLOCK_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
-                                                  &l->gate, &l->up, &l->down};
+    const pl_linear *linears[PL_BLOCK_LINEARS];
+    pl_layer_linears(&r->coded->layers[0], linears);
     for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
         size_t size = linears[i]->w.out * linears[i]->w.in;
         r->block_gradients[i] = pl_alloc(size, sizeof(float));

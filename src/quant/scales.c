@@ -29,8 +29,8 @@ static size_t claim(pl_scales *s, bool wanted, size_t n)
 
 static void bind(pl_scales *s, const pl_layer *l, uint32_t layer, unsigned which)
 {
-    const pl_linear *linears[PL_BLOCK_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
-                                                  &l->gate, &l->up, &l->down};
+    const pl_linear *linears[PL_BLOCK_LINEARS];
+    pl_layer_linears(l, linears);
     for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
         const pl_weight *w = &linears[i]->w;
         bool coded = w->coding == PL_CODING_TRELLIS;
