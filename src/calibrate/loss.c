@@ -203,7 +203,7 @@ double pl_loss_gradient(const pl_loss *l, const float *x, size_t n, const pl_tar
         for (size_t m = 0; m < count; m++)
             l->losses[m] = row_gradient(l, l->logits + m * V, from + m, target);
         for (size_t m = 0; m < count; m++) sum += l->losses[m];
-        slab_gradient(l, x + from * C, count, dx + from * C);
+        if (dx) slab_gradient(l, x + from * C, count, dx + from * C);
     }
     return sum;
 }

@@ -44,7 +44,7 @@ typedef struct pl_target {
 } pl_target;
 
 /* Returns the sum over tokens of the cross entropy -log p(label), or of KL(teacher || model) in
- * nats, and its gradient dx [n][C] by x; dx may be x. */
+ * nats, and its gradient dx [n][C] by x; dx may be x, or NULL when the sum alone is wanted. */
 double pl_loss_gradient(const pl_loss *l, const float *x, size_t n, const pl_target *target,
                         float *dx);
 

@@ -112,8 +112,8 @@ static void to_log_probabilities(const refiner *r, float *logits, size_t n)
     }
 }
 
-/* Sum of KL over chunk number `chunk`, whose final states are x; x becomes the gradient. */
-static double loss(const refiner *r, size_t chunk, float *x)
+/* Sum of KL over chunk number `chunk`, whose final states are x, and its gradient dx: x or NULL. */
+static double loss(const refiner *r, size_t chunk, const float *x, float *dx)
 {
     double sum = 0;
     for (size_t m = 0; m < r->s->chunk; m += SLAB) {
@@ -122,7 +122,8 @@ static double loss(const refiner *r, size_t chunk, float *x)
         pl_loss_logits(&r->source_loss, r->target + chunk * chunk_size(r) + m * r->C, n,
                        r->teacher);
         to_log_probabilities(r, r->teacher, n);
-        sum += pl_loss_gradient(&r->coded_loss, x + m * r->C, n, &target, x + m * r->C);
+        sum += pl_loss_gradient(&r->coded_loss, x + m * r->C, n, &target,
+                                dx ? dx + m * r->C : NULL);
     }
     return sum;
 }
@@ -133,7 +134,8 @@ static pleach_status held_out_loss(refiner *r, double *out, pleach_error *err)
     for (size_t i = 0; i < r->n_held; i += r->s->batch) {
         size_t n = PL_MIN(r->n_held - i, r->s->batch);
         PL_TRY(run_coded(r, r->held + i, n, err));
-        for (size_t j = 0; j < n; j++) sum += loss(r, r->held[i + j], state(r, r->n_layers, j));
+        for (size_t j = 0; j < n; j++)
+            sum += loss(r, r->held[i + j], state(r, r->n_layers, j), NULL);
     }
     *out = sum / (double)(r->n_held * r->s->chunk);
     return PLEACH_OK;
@@ -175,7 +177,7 @@ static pleach_status step(refiner *r, const size_t *chunks, size_t n, double rat
     float scale = 1 / (float)(n * r->s->chunk);
     for (size_t i = 0; i < n; i++) {
         float *x = state(r, r->n_layers, i);
-        loss(r, chunks[i], x);
+        loss(r, chunks[i], x, x);
         for (size_t j = 0; j < chunk_size(r); j++) x[j] *= scale;
     }
     for (uint32_t layer = r->n_layers; layer-- > 0;) PL_TRY(block_backward(r, layer, n, err));
