@@ -2,37 +2,11 @@
  *
  * Models with gains and a rotation folded in. Folded and kept in F32 they compute what the source
  * does; coded they come near it and hold nothing that a plain reader lacks. */
-#include "support.h"
+#include "quantised_model.h"
 
 #include "format/json.h"
 #include "quant/model_folder.h"
 #include "quant/outputs.h"
-
-static folder work;
-
-static const char *in_work(const char *name)
-{
-    static char paths[8][512];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", work.path, name);
-    return path;
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    work = make_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", work.path);
-    return system(command);
-}
 
 /* ---- sources -------------------------------------------------------------------------------- */
 
@@ -138,17 +112,6 @@ static pleach_quantize_settings fold_settings(void)
     return s;
 }
 
-static float *logits_of(const char *path, const golden *g)
-{
-    pleach_model *m = open_model(path, NULL, PLEACH_ARITH_F32, 2);
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
-    float *logits = pl_alloc(g->n * g->vocab, sizeof *logits);
-    must(pleach_session_feed_all(s, g->ids, g->n, 0, logits, &err));
-    pleach_session_close(s);
-    pleach_model_close(m);
-    return logits;
-}
-
 /* Every number of a tensor is 1. */
 static void assert_ones(const pleach_checkpoint *c, const char *name)
 {
@@ -211,19 +174,6 @@ static void test_kept(void **state)
 }
 
 /* RMS of the difference over the standard deviation, as in test_quantized.c. */
-static double distance(const float *x, const float *y, size_t n)
-{
-    double sum = 0, squares = 0, error = 0;
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)y[i] - x[i];
-        sum += x[i];
-        squares += (double)x[i] * x[i];
-        error += d * d;
-    }
-    double mean = sum / (double)n;
-    return sqrt(error / (double)n / (squares / (double)n - mean * mean));
-}
-
 static void test_coded(void **state)
 {
     (void)state;

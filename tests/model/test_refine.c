@@ -2,29 +2,12 @@
  *
  * Refining: gradients of scales against differences, a KL that falls on text held out, the same bits
  * for every thread count, and a result that can be read. */
-#include "support.h"
+#include "quantised_model.h"
 
 #include "base/half.h"
 #include "quant/refine.h"
 #include "quant/scales.h"
 #include "runtime/engine.h"
-
-static folder work;
-
-static int set_up(void **state)
-{
-    (void)state;
-    work = make_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", work.path);
-    return system(command);
-}
 
 static pleach_model *quantised(const char *name, uint32_t bits, int axis, pleach_rotate rotate)
 {
