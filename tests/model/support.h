@@ -32,6 +32,15 @@
         if ((expr) != PLEACH_OK) fail_msg("%s: %s", #expr, err.message);                           \
     } while (0)
 
+/* The call fails so, with these words in its line. */
+#define assert_refused(expr, status, part)                                                         \
+    do {                                                                                           \
+        pleach_error err = {0};                                                                    \
+        int got_ = (expr);                                                                         \
+        if (got_ != (status) || !strstr(err.message, part))                                        \
+            fail_msg("%s: status %d, line \"%s\"", #expr, got_, err.message);                      \
+    } while (0)
+
 static inline pleach_model *open_model(const char *path, const char *cpu, pleach_arith arith,
                                        int threads)
 {

@@ -347,14 +347,6 @@ static void test_overflow(void **state)
 
 /* ---- folders ----------------------------------------------------------------------------------- */
 
-#define assert_refused(expr, status, part)                                                         \
-    do {                                                                                           \
-        pleach_error err = {0};                                                                    \
-        int got_ = (expr);                                                                         \
-        if (got_ != (status) || !strstr(err.message, part))                                        \
-            fail_msg("%s: status %d, line \"%s\"", #expr, got_, err.message);                      \
-    } while (0)
-
 /* The file of block 1 with its bytes from `at` on replaced. */
 static void damage(const char *dir, const char *from, const char *to)
 {

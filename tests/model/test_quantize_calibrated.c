@@ -38,14 +38,6 @@ static const char *at(const char *name)
     return path;
 }
 
-#define assert_refused(expr, status, part)                                                         \
-    do {                                                                                           \
-        pleach_error err = {0};                                                                    \
-        int got_ = (expr);                                                                         \
-        if (got_ != (status) || !strstr(err.message, part))                                        \
-            fail_msg("%s: status %d, line \"%s\"", #expr, got_, err.message);                      \
-    } while (0)
-
 /* ---- text -------------------------------------------------------------------------------------- */
 
 static pleach_status read_text(const char *name, const char *content, size_t limit, pl_ids *ids,
