@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * States and numbers of the trellis code in AVX2 registers: eight neighbouring numbers to a lane,
+ * one step of every lane at a time. Spans and steps: trellis_codes.h. */
+#ifndef PL_KERNELS_TRELLIS_WINDOWS_AVX2_H
+#define PL_KERNELS_TRELLIS_WINDOWS_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+typedef __m256i vec;
+enum { LANES = 8 };
+
+/* k = 4: windows are read from memory. k = 2, 3: lane l of g0 is the 32 bits from byte k l on, of
+ * g1 (k = 3) from byte 3 l + 1 on. */
+typedef struct windows {
+    const uint8_t *code;
+    vec g0, g1;
+    int first;
+} windows;
+
+static PL_ALWAYS_INLINE windows open_windows(const uint8_t *code, int k, int first)
+{
+    windows w = {code, _mm256_setzero_si256(), _mm256_setzero_si256(), first};
+    if (k == 4) return w;
+    __m128i low = _mm_loadu_si128((const void *)code);
+    __m128i high = _mm_loadu_si128((const void *)(code + 4 * k));
+    vec both = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+    if (k == 3) {
+        const vec bytes = _mm256_setr_epi8(0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 0, 1,
+                                           2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12);
+        w.g0 = _mm256_shuffle_epi8(both, bytes);
+        w.g1 = _mm256_shuffle_epi8(both, _mm256_add_epi8(bytes, _mm256_set1_epi8(1)));
+    } else {
+        const vec bytes = _mm256_setr_epi8(0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9, 0, 1, 2,
+                                           3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9);
+        w.g0 = _mm256_shuffle_epi8(both, bytes);
+    }
+    return w;
+}
+
+static PL_ALWAYS_INLINE vec load_window(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const void *)p);
+}
+
+/* The state at bit k i of each lane. A window that starts in the middle of a byte is the upper end
+ * of the word that ends with it, unless that word would start before the block's first byte. */
+static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
+{
+    const vec mask = _mm256_set1_epi32((1 << L) - 1);
+    int bit = k * i;
+    if (k != 4 && bit + L > 32) return _mm256_and_si256(_mm256_srli_epi32(w.g1, bit - 8), mask);
+    if (k != 4) return _mm256_and_si256(bit ? _mm256_srli_epi32(w.g0, bit) : w.g0, mask);
+    if (bit % 8 == 0) return _mm256_and_si256(load_window(w.code + bit / 8), mask);
+    if (L == 12 && !(w.first && bit < 20))
+        return _mm256_srli_epi32(load_window(w.code + (bit - 20) / 8), 20);
+    return _mm256_and_si256(_mm256_srli_epi32(load_window(w.code + bit / 8), 4), mask);
+}
+
+/* The congruence of step i: its four bytes sum to y + 510. */
+static PL_ALWAYS_INLINE vec number(windows w, int k, int L, int i)
+{
+    return _mm256_add_epi32(_mm256_mullo_epi32(state(w, k, L, i), _mm256_set1_epi32(34038481)),
+                            _mm256_set1_epi32(76625530));
+}
+
+#endif
