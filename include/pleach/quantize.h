@@ -59,7 +59,7 @@ typedef struct pleach_quantize_settings {
     uint64_t memory;       /* bytes that calibration may use; 0 (default): what it likes */
     int fisher;            /* 1 (default): statistics weighted by loss too (a backward pass) */
     /* Error feedback, when there are statistics. */
-    int two_sided;         /* 1: by the output's statistics too; needs fisher */
+    int two_sided;         /* 1: by the output's statistics too; needs fisher, a text, axis 0 */
     double damping;        /* of input statistics, in means of the diagonal */
     double output_damping; /* of output statistics */
     int sweeps;            /* axis 1: sweeps of coordinate descent after coding */

@@ -225,7 +225,7 @@ static void factor(trellis_work *w, pl_feedback_report *r)
     r->damping = w->input.damping;
     if (r->outputs != PL_FEEDBACK_APPLIED) return;
     if (!s->two_sided || t->axis == 1) {
-        r->outputs = PL_FEEDBACK_NO_STATISTICS;
+        r->outputs = t->axis ? PL_FEEDBACK_AXIS : PL_FEEDBACK_NO_STATISTICS;
         return;
     }
     r->outputs = pl_hessian_factor(&w->output, c->kernels, c->threads, &w->outputs, &out,

@@ -9,7 +9,8 @@ const char *pl_feedback_state_text(pl_feedback_state s)
 {
     static const char *const texts[] = {
         "no statistics", "applied", "NaN or infinity in the statistics", "statistics are zero",
-        "statistics are not positive definite", "feedback lifts the peak too far"};
+        "statistics are not positive definite", "feedback lifts the peak too far",
+        "coded along the inputs"};
     return (unsigned)s < PL_COUNT(texts) ? texts[s] : "unknown";
 }
 

@@ -26,6 +26,7 @@ typedef enum pl_feedback_state {
     PL_FEEDBACK_ZERO,         /* no input was ever other than zero */
     PL_FEEDBACK_NOT_DEFINITE, /* no damping that was tried lets them be factored */
     PL_FEEDBACK_PEAK,         /* feedback drives what is coded too far out */
+    PL_FEEDBACK_AXIS,         /* between outputs: only with axis 0 */
 } pl_feedback_state;
 
 /* A few words for reports; static storage. */

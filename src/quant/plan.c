@@ -69,6 +69,10 @@ static pleach_status check_calibration(pleach_quantize_settings *s, pleach_error
                "refine is %d, expected 0 to 1000 passes", s->refine);
     PL_FAIL_IF(s->refine && strcmp(s->calib, "none") == 0, err, PLEACH_ERR_ARGUMENT,
                "refining needs a text to calibrate on, and calib is none");
+    PL_FAIL_IF(s->two_sided && strcmp(s->calib, "none") == 0, err, PLEACH_ERR_ARGUMENT,
+               "two-sided feedback needs a text to calibrate on, and calib is none");
+    PL_FAIL_IF(s->two_sided && s->axis == 1, err, PLEACH_ERR_ARGUMENT,
+               "two-sided feedback needs matrices coded along the outputs, and axis is 1");
     return PLEACH_OK;
 }
 

@@ -280,6 +280,27 @@ static void overflow_is_reported(void **state)
     pleach_quantize_summary_free(&summary);
 }
 
+/* Folding codes some matrices along their inputs, where there is no second side: the report says so. */
+static void one_side_is_reported(void **state)
+{
+    (void)state;
+    pleach_quantize_settings s = settings(text_file());
+    pleach_quantize_summary summary;
+    size_t sides[2] = {0};
+    s.two_sided = 1;
+    s.rotate = PLEACH_ROTATE_FOLD;
+    must(pleach_quantize(model.path, at("folded"), &s, &summary, &err));
+    for (size_t i = 0; i < summary.n_items; i++) {
+        const pleach_quantize_item *item = &summary.items[i];
+        if (!item->k) continue;
+        assert_string_equal(item->fallback,
+                            item->axis ? "no feedback between outputs: coded along the inputs" : "");
+        sides[item->axis]++;
+    }
+    assert_true(sides[0] > 0 && sides[1] > 0);
+    pleach_quantize_summary_free(&summary);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +309,7 @@ int main(void)
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(memory_is_promised),
         cmocka_unit_test(overflow_is_reported),
+        cmocka_unit_test(one_side_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

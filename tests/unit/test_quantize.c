@@ -275,6 +275,14 @@ static void test_settings(void **state)
     assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT,
                    "embed bits");
     s = bits(3);
+    s.two_sided = 1;
+    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT,
+                   "calib is none");
+    s.calib = "self";
+    s.axis = 1;
+    assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT,
+                   "axis is 1");
+    s = bits(3);
     s.cpu = "pentium";
     assert_refused(pleach_quantize(TIED, at("no"), &s, NULL, err), PLEACH_ERR_ARGUMENT, "pentium");
     assert_refused(pleach_quantize(at("absent"), at("no"), NULL, NULL, err), PLEACH_ERR_MISSING,
