@@ -8,7 +8,7 @@
 #include "pleach/pleach.h"
 
 /* In the order of the enums pleach_arith, pleach_kv and pleach_rotate. */
-#define ARITH_CHOICES  "int16|f32|bf16"
+#define ARITH_CHOICES  "int16|int16x2|f32|bf16|int8"
 #define KV_CHOICES     "f32|bf16"
 #define ROTATE_CHOICES "none|input|both|online|fold|scale"
 enum { ROTATE_SCALE = 5 }; /* another name of online, by what it has beside "input" */

@@ -19,9 +19,11 @@ typedef struct pleach_model pleach_model;
 /* The arithmetic of products with packed weights. One is used for every batch size, so that a
  * token's result does not depend on who shares its batch. docs/kernels.md, "Arithmetic". */
 typedef enum pleach_arith {
-    PLEACH_ARITH_INT16 = 0, /* activations in 16 bits per group, integer sums inside it (default) */
-    PLEACH_ARITH_F32 = 1,   /* the decode contract, f32 sums */
-    PLEACH_ARITH_BF16 = 2   /* the expand contract: weights rounded to bf16, f32 sums */
+    PLEACH_ARITH_INT16 = 0,   /* activations in 16 bits a group, integer sums in it (default) */
+    PLEACH_ARITH_INT16X2 = 1, /* activations in two such limbs, as exact as f32 sums */
+    PLEACH_ARITH_F32 = 2,     /* the decode contract, f32 sums */
+    PLEACH_ARITH_BF16 = 3,    /* the expand contract: weights rounded to bf16, f32 sums */
+    PLEACH_ARITH_INT8 = 4     /* activations and weights in 8 bits, integer sums in a group */
 } pleach_arith;
 
 /* "int16", "f32", "bf16"; NULL for none of them. */

@@ -31,15 +31,22 @@ static inline size_t pl_block_groups(size_t block)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* 16-bit activations of one group, n <= 128 numbers a[i] = x[i] * scale[i] (scale NULL: x[i]):
- *   step = max|a| / 32767,  q[i] = round(a[i] * (32767 / max|a|)), ties to even.
- * max|a| below 2^-100 gives step 0 and zeros; NaN or infinity gives step NaN and zeros. Returns the
- * step. Exact. */
-typedef float pl_quantize_i16_fn(int16_t *q, const float *x, const float *scale, size_t n);
+/* Integer activations of one group, n <= 128 numbers a[i] = x[i] * scale[i] (scale NULL: x[i]), and
+ * the step between them. max|a| below 2^-100 gives step 0 and zeros; NaN or infinity gives step NaN
+ * and zeros. All roundings are to nearest, ties to even. Exact.
+ *   i16:   q[i] = round(a[i] * (32767 / max|a|)), returns max|a| / 32767
+ *   i8:    q[i] = round(a[i] * (127 / max|a|)),   returns max|a| / 254: weights are doubled (w) */
+typedef float pl_quantize_fn(int16_t *q, const float *x, const float *scale, size_t n);
+/*   i16x2: Q = round(a[i] * (32766 * 2^15 / max|a|)) in doubles, hi[i] = Q >> 15, lo[i] =
+ *          Q & 32767, returns max|a| / (32766 * 2^15): the step of lo, hi's is 2^15 times that */
+typedef float pl_quantize_i16x2_fn(int16_t *hi, int16_t *lo, const float *x, const float *scale,
+                                   size_t n);
 
 /* ---- trellis products ------------------------------------------------------------------------ */
 
-/* One unit of work. y(r, t) is the integer y of number t of stored row r (codec/trellis.h). */
+/* One unit of work. y(r, t) is the integer y of number t of stored row r (codec/trellis.h). The i8
+ * products take w(r, t) = 8 h - 1017, h = floor((y(r, t) + 510) / 4), in place of y: twice y, in
+ * 8 bits. */
 typedef struct pl_trellis_product {
     const uint8_t *codes; /* first block of the first stored row; any alignment */
     size_t row_bytes;     /* from a stored row to the next */
@@ -47,7 +54,7 @@ typedef struct pl_trellis_product {
     size_t block, blocks; /* T; blocks side by side: axis 1 alone */
     size_t split;         /* axis 0: stored rows of a partial sum, a multiple of 64 */
     size_t M;             /* 1 .. PL_PRODUCT_ROWS */
-    const void *q;        /* axis 0: int16 [M][q_stride]; axis 1: what prepare made */
+    const void *q;        /* axis 0: int16 [M][q_stride], i8: -127 .. 127; axis 1: prepared */
     size_t q_stride;
     const float *steps; /* [M][step_stride] */
     size_t step_stride;
@@ -69,7 +76,7 @@ size_t pl_trellis_product_scratch(size_t block, size_t M);
  * Exact: same bits on every ISA and for every M. */
 typedef void pl_trellis_product_fn(const pl_trellis_product *p);
 
-/* Arranges the 16-bit activations of axis 1 as this level's product wants them.
+/* Arranges the activations of axis 1 as this level's product wants them.
  *   dst  pl_trellis_prepared_bytes(block, blocks, M) bytes, 64-byte aligned; the product must be
  *        called with the same M
  *   q    [M][blocks * block] in the order of the inputs */
@@ -114,12 +121,14 @@ enum { PL_AFFINE_BF16, PL_AFFINE_F16, PL_AFFINE_F32, PL_AFFINE_TYPES };
 /* ---- entries --------------------------------------------------------------------------------- */
 
 typedef struct pl_product_kernels {
-    pl_quantize_i16_fn *quantize_i16;
+    pl_quantize_fn *quantize_i16, *quantize_i8;
+    pl_quantize_i16x2_fn *quantize_i16x2;
     /* [k - 2][L == 16] */
     pl_trellis_product_fn *axis0[3][2], *axis1[3][2];
+    pl_trellis_product_fn *axis0_i8[3][2], *axis1_i8[3][2];
     pl_trellis_values_fn *values[3][2];
     pl_trellis_weights_fn *decode, *expand;
-    pl_trellis_prepare_fn *prepare;
+    pl_trellis_prepare_fn *prepare, *prepare_i8;
     pl_product_rows_fn *rows;
     pl_product_columns_fn *columns;
     pl_dequantize_fn *bf16, *f16, *q8_0, *q4_0, *q4_1;

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/compiler.h"
 #include "base/half.h"
@@ -111,28 +112,59 @@ static PL_ALWAYS_INLINE void body_silu_gradient(float *dgate, float *dup, const 
     }
 }
 
-/* pl_quantize_i16_fn, product.h. Magnitudes are compared as bits, where NaN is the largest. */
-static PL_ALWAYS_INLINE float body_quantize_i16(int16_t *q, const float *x, const float *scale,
-                                                size_t n)
+/* a[i] = x[i] * scale[i]; returns max|a|, 0 for one too small to divide by, NaN if there is a NaN
+ * or infinity. Magnitudes are compared as bits, where NaN is the largest. */
+static PL_ALWAYS_INLINE float body_scaled_max(float *a, const float *x, const float *scale,
+                                              size_t n)
 {
-    float a[128];
     uint32_t most = 0;
     for (size_t i = 0; i < n; i++) a[i] = scale ? x[i] * scale[i] : x[i];
     for (size_t i = 0; i < n; i++) {
         uint32_t magnitude = pl_f32_bits(a[i]) & 0x7fffffff;
         most = magnitude > most ? magnitude : most;
     }
+    if (most >= 0x7f800000) return NAN;
     float max = pl_f32_from_bits(most);
-    if (!(max >= 0x1p-100f && most < 0x7f800000)) {
+    return max >= 0x1p-100f ? max : 0.0f;
+}
+
+/* pl_quantize_fn, product.h: to -limit .. limit. Returns max|a| for the step. */
+static PL_ALWAYS_INLINE float body_quantize(int16_t *q, const float *x, const float *scale,
+                                            size_t n, float limit)
+{
+    float a[128], max = body_scaled_max(a, x, scale, n);
+    if (!(max > 0)) {
         for (size_t i = 0; i < n; i++) q[i] = 0;
-        return most < 0x7f800000 ? 0.0f : NAN;
+        return max;
     }
-    float inverse = 32767 / max;
+    float inverse = limit / max;
     for (size_t i = 0; i < n; i++) { /* 1.5 * 2^23 rounds to an integer, in the low bits */
         float shifted = a[i] * inverse + 12582912.0f;
         q[i] = (int16_t)(pl_f32_bits(shifted) - 0x4b400000u);
     }
-    return max / 32767;
+    return max;
+}
+
+/* pl_quantize_i16x2_fn, product.h. */
+static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, const float *x,
+                                                  const float *scale, size_t n)
+{
+    const double limit = 32766.0 * 32768;
+    float a[128], max = body_scaled_max(a, x, scale, n);
+    if (!(max > 0)) {
+        for (size_t i = 0; i < n; i++) hi[i] = lo[i] = 0;
+        return max;
+    }
+    double inverse = limit / (double)max;
+    for (size_t i = 0; i < n; i++) { /* 1.5 * 2^52 rounds to an integer, in the low bits */
+        double shifted = (double)a[i] * inverse + 6755399441055744.0;
+        uint64_t bits;
+        memcpy(&bits, &shifted, sizeof bits);
+        uint32_t Q = (uint32_t)bits;
+        lo[i] = (int16_t)(Q & 32767);
+        hi[i] = (int16_t)(uint16_t)(Q >> 15); /* the sign is bit 30 too, so 16 bits keep it */
+    }
+    return max / (float)limit;
 }
 
 static PL_ALWAYS_INLINE void body_decode(float *dst, const int16_t *y, float scale, size_t n)
@@ -185,7 +217,16 @@ static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float sca
 #define PL_NUMBER_KERNELS(isa)                                                                     \
     static float quantize_i16_##isa(int16_t *q, const float *x, const float *scale, size_t n)      \
     {                                                                                              \
-        return body_quantize_i16(q, x, scale, n);                                                  \
+        return body_quantize(q, x, scale, n, 32767) / 32767;                                       \
+    }                                                                                              \
+    static float quantize_i8_##isa(int16_t *q, const float *x, const float *scale, size_t n)       \
+    {                                                                                              \
+        return body_quantize(q, x, scale, n, 127) / 254;                                           \
+    }                                                                                              \
+    static float quantize_i16x2_##isa(int16_t *hi, int16_t *lo, const float *x,                    \
+                                      const float *scale, size_t n)                                \
+    {                                                                                              \
+        return body_quantize_i16x2(hi, lo, x, scale, n);                                           \
     }                                                                                              \
     static void decode_##isa(float *dst, const int16_t *y, float scale, size_t n)                  \
     {                                                                                              \

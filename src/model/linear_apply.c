@@ -53,14 +53,12 @@ static void plan_task(const pl_compute *c, pl_linear_task *t, cursor *at)
     const pleach_trellis *g = &t->l->w.trellis;
     pl_linear_task_shape(c, t);
     if (pl_linear_task_is_integer(c, t->l)) {
-        t->q = take(at, t->M * t->q_stride * sizeof *t->q);
-        t->steps = take(at, t->M * t->groups * sizeof *t->steps);
-        if (g->axis)
-            t->prepared =
-                take(at, (t->M + PL_PRODUCT_ROWS - 1) / PL_PRODUCT_ROWS * t->prepared_stride);
+        t->q = take(at, t->rows * t->q_stride * sizeof *t->q);
+        t->steps = take(at, t->rows * t->groups * sizeof *t->steps);
+        if (g->axis) t->prepared = take(at, pl_linear_task_tiles(t) * t->prepared_stride);
     }
     if (t->splits && t->M <= PL_NARROW)
-        t->partials = take(at, t->splits * t->M * g->cols * sizeof *t->partials);
+        t->partials = take(at, t->splits * t->rows * g->cols * sizeof *t->partials);
 }
 
 typedef struct plan {
@@ -129,8 +127,10 @@ static void run_unit(const pl_compute *c, const plan *p, size_t unit, void *own)
 /* Axis 1 wants its activations rearranged, 64 rows at a time. */
 static void prepare_tile(const pl_compute *c, const plan *p, size_t tile)
 {
-    for (size_t i = 0; i < p->n; i++)
-        if (p->tasks[i].prepared) pl_linear_task_prepare(c, &p->tasks[i], tile);
+    for (size_t i = 0; i < p->n; i++) {
+        const pl_linear_task *t = &p->tasks[i];
+        if (t->prepared && tile < pl_linear_task_tiles(t)) pl_linear_task_prepare(c, t, tile);
+    }
 }
 
 void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t n, const float *x,
@@ -138,7 +138,8 @@ void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t
 {
     plan p;
     make_plan(c, layers, n, x, M, y, scratch, &p);
-    size_t tiles = (M + PL_PRODUCT_ROWS - 1) / PL_PRODUCT_ROWS;
+    size_t tiles = 0;
+    for (size_t i = 0; i < n; i++) tiles = PL_MAX(tiles, pl_linear_task_tiles(&p.tasks[i]));
     int threads = pl_compute_threads(c, p.weights * M);
     bool wide = threads > 1 && M >= PARALLEL_ROWS;
 #pragma omp parallel for num_threads(threads) if (wide)

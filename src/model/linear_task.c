@@ -20,9 +20,9 @@ static size_t ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-static size_t row_tiles(const pl_linear_task *t)
+size_t pl_linear_task_tiles(const pl_linear_task *t)
 {
-    return ceil_div(t->M, PL_PRODUCT_ROWS);
+    return ceil_div(t->rows, PL_PRODUCT_ROWS);
 }
 
 static bool is_axis0(const pl_linear *l)
@@ -32,7 +32,9 @@ static bool is_axis0(const pl_linear *l)
 
 bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l)
 {
-    return l->w.coding == PL_CODING_TRELLIS && c->arith == PLEACH_ARITH_INT16;
+    return l->w.coding == PL_CODING_TRELLIS &&
+           (c->arith == PLEACH_ARITH_INT16 || c->arith == PLEACH_ARITH_INT16X2 ||
+            c->arith == PLEACH_ARITH_INT8);
 }
 
 /* Plain rows are many for an output head and cheap each. */
@@ -45,19 +47,21 @@ void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
 {
     const pleach_trellis *g = &t->l->w.trellis;
     bool integer = pl_linear_task_is_integer(c, t->l);
+    t->limbs = integer && c->arith == PLEACH_ARITH_INT16X2 ? 2 : 1;
+    t->rows = t->limbs * t->M;
     if (is_axis0(t->l)) {
         size_t blocks = g->cols / g->block, rows = ceil_div(g->rows, PL_MAX_SPLITS);
         t->split_rows = PL_MAX(ceil_div(rows, PL_GROUP_AXIS0) * PL_GROUP_AXIS0, PL_SPLIT_ROWS);
         t->splits = ceil_div(g->rows, t->split_rows);
-        t->units = blocks * (t->M <= PL_NARROW ? t->splits : row_tiles(t));
+        t->units = blocks * (t->M <= PL_NARROW ? t->splits : pl_linear_task_tiles(t));
         t->groups = ceil_div(g->rows, PL_GROUP_AXIS0);
         t->q_stride = t->groups * PL_GROUP_AXIS0;
     } else if (integer) {
-        t->units = ceil_div(t->l->w.out, PL_UNIT_ROWS) * row_tiles(t);
+        t->units = ceil_div(t->l->w.out, PL_UNIT_ROWS) * pl_linear_task_tiles(t);
         t->groups = g->cols / g->block * pl_block_groups(g->block);
         t->q_stride = g->cols;
         t->prepared_stride = ceil_div(pl_trellis_prepared_bytes(g->block, g->cols / g->block,
-                                                                PL_MIN(t->M, PL_PRODUCT_ROWS)),
+                                                                PL_MIN(t->rows, PL_PRODUCT_ROWS)),
                                       PL_ALIGNMENT) *
                              PL_ALIGNMENT;
     } else {
@@ -68,9 +72,9 @@ void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
 size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
 {
     const pl_weight *w = &t->l->w;
-    size_t T = w->trellis.block, M = PL_MIN(t->M, PL_PRODUCT_ROWS);
+    size_t T = w->trellis.block, M = PL_MIN(t->rows, PL_PRODUCT_ROWS);
     if (pl_linear_task_is_integer(c, t->l))
-        return pl_trellis_product_scratch(T, M) + M * T * sizeof(float);
+        return pl_trellis_product_scratch(T, M) + M * PL_MAX(T, PL_UNIT_ROWS) * sizeof(float);
     if (is_axis0(t->l)) return (DECODED_RUN + 2 * M) * T * sizeof(float);
     return DECODED_ROWS * (w->coding == PL_CODING_TRELLIS ? w->trellis.cols : w->in) *
            sizeof(float);
@@ -78,41 +82,57 @@ size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
+/* One group of n numbers from `first` of row m on, and zeros up to `end`. */
+static void quantize_group(const pl_compute *c, const pl_linear_task *t, size_t m, size_t group,
+                           size_t first, size_t n, size_t end, const float *scale)
+{
+    const pl_product_kernels *k = &c->kernels.product;
+    const float *x = t->x + m * t->l->w.in + PL_MIN(first, t->l->w.in);
+    int16_t *q = t->q + m * t->limbs * t->q_stride + first;
+    float *step = t->steps + m * t->limbs * t->groups + group;
+    if (t->limbs == 2) {
+        step[t->groups] = k->quantize_i16x2(q, q + t->q_stride, x, scale, n);
+        step[0] = 32768 * step[t->groups];
+    } else {
+        pl_quantize_fn *quantize =
+            c->arith == PLEACH_ARITH_INT8 ? k->quantize_i8 : k->quantize_i16;
+        *step = quantize(q, x, scale, n);
+    }
+    for (size_t i = 0; i < t->limbs; i++)
+        memset(q + i * t->q_stride + n, 0, (end - first - n) * sizeof *q);
+}
+
 void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_t m)
 {
     const pl_weight *w = &t->l->w;
-    const float *x = t->x + m * w->in;
-    int16_t *q = t->q + m * t->q_stride;
-    float *steps = t->steps + m * t->groups;
     if (w->trellis.axis == 0) {
         for (size_t r = 0, g = 0; r < w->in; r += PL_GROUP_AXIS0, g++)
-            steps[g] = c->kernels.product.quantize_i16(q + r, x + r, t->l->row_scales + r,
-                                                       PL_MIN(w->in - r, PL_GROUP_AXIS0));
-        memset(q + w->in, 0, (t->q_stride - w->in) * sizeof *q);
+            quantize_group(c, t, m, g, r, PL_MIN(w->in - r, PL_GROUP_AXIS0), r + PL_GROUP_AXIS0,
+                           t->l->row_scales + r);
         return;
     }
     size_t T = w->trellis.block, groups = pl_block_groups(T);
-    for (size_t first = 0; first < w->trellis.cols; first += T)
-        for (size_t g = 0; g < groups; g++) {
+    for (size_t first = 0, i = 0; first < w->trellis.cols; first += T)
+        for (size_t g = 0; g < groups; g++, i++) {
             size_t end = T - g * PL_GROUP_AXIS1;
             size_t begin = end > PL_GROUP_AXIS1 ? end - PL_GROUP_AXIS1 : 0;
             size_t stop = w->in > first ? PL_MIN(w->in - first, end) : 0; /* padding is zero */
             size_t n = stop > begin ? stop - begin : 0;
-            *steps++ = c->kernels.product.quantize_i16(q + first + begin,
-                                                       x + PL_MIN(first + begin, w->in), NULL, n);
-            memset(q + first + begin + n, 0, (end - begin - n) * sizeof *q);
+            quantize_group(c, t, m, i, first + begin, n, first + end, NULL);
         }
 }
 
 void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t i)
 {
     const pleach_trellis *g = &t->l->w.trellis;
+    const pl_product_kernels *k = &c->kernels.product;
     size_t m0 = i * PL_PRODUCT_ROWS;
-    c->kernels.product.prepare(t->prepared + i * t->prepared_stride, t->q + m0 * t->q_stride,
-                               g->block, g->cols / g->block, PL_MIN(t->M - m0, PL_PRODUCT_ROWS));
+    pl_trellis_prepare_fn *prepare = c->arith == PLEACH_ARITH_INT8 ? k->prepare_i8 : k->prepare;
+    prepare(t->prepared + i * t->prepared_stride, t->q + m0 * t->q_stride, g->block,
+            g->cols / g->block, PL_MIN(t->rows - m0, PL_PRODUCT_ROWS));
 }
 
-/* ---- trellis, 16 bits ------------------------------------------------------------------------ */
+/* ---- trellis, integers ------------------------------------------------------------------------ */
 
 static const uint8_t *code_block(const pl_linear_task *t, size_t row, size_t block)
 {
@@ -126,13 +146,17 @@ static size_t stored_row_bytes(const pl_linear_task *t)
     return 4 * pl_trellis_block_words(g) * (g->interleaved ? 2 : g->cols / g->block);
 }
 
-/* Rows m0 .. m0 + M - 1 of y[..][block b] = an [M][T] result; padding is dropped. */
+/* Rows m0 .. m0 + M - 1 of y[..][block b] = an [limbs M][T] result, limbs added; padding is
+ * dropped. */
 static void store_block(const pl_linear_task *t, size_t b, size_t m0, size_t M, const float *result)
 {
     size_t T = t->l->w.trellis.block, out = t->l->w.out;
     size_t n = out > b * T ? PL_MIN(T, out - b * T) : 0;
-    for (size_t m = 0; m < M; m++)
-        memcpy(t->y + (m0 + m) * out + b * T, result + m * T, n * sizeof *result);
+    for (size_t m = 0; m < M; m++, result += t->limbs * T) {
+        float *y = t->y + (m0 + m) * out + b * T;
+        memcpy(y, result, n * sizeof *y);
+        for (size_t i = 0; i < n && t->limbs == 2; i++) y[i] += result[T + i];
+    }
 }
 
 static pl_trellis_product product_of(const pl_linear_task *t, size_t m0, size_t M)
@@ -153,20 +177,22 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
 {
     const pleach_trellis *g = &t->l->w.trellis;
     size_t blocks = g->cols / g->block, b = unit % blocks, part = unit / blocks;
-    pl_trellis_product_fn *multiply = c->kernels.product.axis0[g->bits - 2][g->state_bits == 16];
+    const pl_product_kernels *k = &c->kernels.product;
+    pl_trellis_product_fn *multiply =
+        (c->arith == PLEACH_ARITH_INT8 ? k->axis0_i8 : k->axis0)[g->bits - 2][g->state_bits == 16];
     if (t->M <= PL_NARROW) {
         size_t first = part * t->split_rows;
-        pl_trellis_product p = product_of(t, 0, t->M);
+        pl_trellis_product p = product_of(t, 0, t->rows);
         p.codes = code_block(t, first, b);
         p.rows = PL_MIN(g->rows - first, t->split_rows);
         p.q = t->q + first;
         p.steps = t->steps + first / PL_GROUP_AXIS0;
-        p.out = t->partials + part * t->M * g->cols + b * g->block;
+        p.out = t->partials + part * t->rows * g->cols + b * g->block;
         p.out_stride = g->cols;
         p.scratch = scratch;
         multiply(&p);
     } else {
-        size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->M - m0, PL_PRODUCT_ROWS);
+        size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->rows - m0, PL_PRODUCT_ROWS);
         pl_trellis_product p = product_of(t, m0, M);
         p.codes = code_block(t, 0, b);
         p.rows = g->rows;
@@ -174,26 +200,31 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
         p.out_stride = g->block;
         p.scratch = scratch;
         multiply(&p);
-        store_block(t, b, m0, M, p.out);
+        store_block(t, b, m0 / t->limbs, M / t->limbs, p.out);
     }
 }
 
 static void run_axis1(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
 {
     const pleach_trellis *g = &t->l->w.trellis;
-    size_t tiles = row_tiles(t), i = unit % tiles, r = unit / tiles * PL_UNIT_ROWS;
+    const pl_product_kernels *k = &c->kernels.product;
+    size_t tiles = pl_linear_task_tiles(t), i = unit % tiles, r = unit / tiles * PL_UNIT_ROWS;
     size_t m0 = i * PL_PRODUCT_ROWS, out = t->l->w.out;
-    pl_trellis_product p = product_of(t, m0, PL_MIN(t->M - m0, PL_PRODUCT_ROWS));
+    pl_trellis_product p = product_of(t, m0, PL_MIN(t->rows - m0, PL_PRODUCT_ROWS));
     p.codes = code_block(t, r, 0);
     p.rows = PL_MIN(out - r, PL_UNIT_ROWS);
     p.q = t->prepared + i * t->prepared_stride;
-    p.out = t->y + m0 * out + r;
-    p.out_stride = out;
+    p.out = (float *)(void *)((uint8_t *)scratch + pl_trellis_product_scratch(g->block, p.M));
+    p.out_stride = PL_UNIT_ROWS;
     p.scratch = scratch;
-    c->kernels.product.axis1[g->bits - 2][g->state_bits == 16](&p);
-    for (size_t m = 0; m < p.M; m++)
+    (c->arith == PLEACH_ARITH_INT8 ? k->axis1_i8 : k->axis1)[g->bits - 2][g->state_bits == 16](&p);
+    for (size_t m = 0; m < p.M; m += t->limbs) {
+        const float *sums = p.out + m * PL_UNIT_ROWS;
+        float *y = t->y + (m0 + m) / t->limbs * out + r;
         for (size_t j = 0; j < p.rows; j++)
-            p.out[m * out + j] *= t->l->row_scales[r + j] * (1.0f / PL_TRELLIS_DIVISOR);
+            y[j] = (t->limbs == 2 ? sums[j] + sums[PL_UNIT_ROWS + j] : sums[j]) *
+                   (t->l->row_scales[r + j] * (1.0f / PL_TRELLIS_DIVISOR));
+    }
 }
 
 /* ---- trellis, f32 and bf16 weights ----------------------------------------------------------- */
@@ -231,7 +262,7 @@ static void run_axis0_float(const pl_compute *c, const pl_linear_task *t, size_t
     if (t->M <= PL_NARROW) {
         size_t first = part * t->split_rows;
         multiply_run(c, t, first, PL_MIN(g->rows, first + t->split_rows), b, 0, t->M,
-                     t->partials + part * t->M * g->cols + b * T, g->cols, decoded);
+                     t->partials + part * t->rows * g->cols + b * T, g->cols, decoded);
         return;
     }
     size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->M - m0, PL_PRODUCT_ROWS);
@@ -327,22 +358,29 @@ void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t uni
 
 /* ---- results --------------------------------------------------------------------------------- */
 
+/* y = the splits of row m added in order, then its limbs. */
+static void add_partials(const pl_compute *c, const pl_linear_task *t, size_t m, float *y)
+{
+    size_t cols = t->l->w.trellis.cols, out = t->l->w.out;
+    for (size_t i = 0; i < t->limbs; i++) {
+        float *sum = t->partials + (m * t->limbs + i) * cols;
+        for (size_t s = 1; s < t->splits; s++)
+            c->kernels.axpy_f32(sum, 1.0f, sum + s * t->rows * cols, out);
+        if (i == 0)
+            memcpy(y, sum, out * sizeof *y);
+        else
+            c->kernels.axpy_f32(y, 1.0f, sum, out);
+    }
+}
+
 void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m)
 {
     const pl_linear *l = t->l;
-    size_t out = l->w.out, cols = l->w.trellis.cols;
+    size_t out = l->w.out;
     float *y = t->y + m * out;
-    if (is_axis0(l)) {
-        for (size_t s = 0; s < t->splits && t->M <= PL_NARROW; s++) {
-            const float *part = t->partials + (s * t->M + m) * cols;
-            if (s == 0)
-                memcpy(y, part, out * sizeof *y);
-            else
-                c->kernels.axpy_f32(y, 1.0f, part, out);
-        }
-        if (pl_linear_task_is_integer(c, l))
-            for (size_t i = 0; i < out; i++) y[i] *= 1.0f / PL_TRELLIS_DIVISOR;
-    }
+    if (is_axis0(l) && t->M <= PL_NARROW) add_partials(c, t, m, y);
+    if (is_axis0(l) && pl_linear_task_is_integer(c, l))
+        for (size_t i = 0; i < out; i++) y[i] *= 1.0f / PL_TRELLIS_DIVISOR;
     if (l->w.rotate_out.block) c->kernels.unrotate(y, l->output_signs, out, l->w.rotate_out.block);
     for (size_t i = 0; l->output_scale && i < out; i++) y[i] *= l->output_scale[i];
     for (size_t i = 0; l->bias && i < out; i++) y[i] += l->bias[i];

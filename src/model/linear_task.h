@@ -21,25 +21,28 @@ typedef struct pl_linear_task {
     float *rotated; /* == x when this task makes it, else NULL */
     float *y;       /* [M][out] */
     size_t units;
-    /* Trellis weights in 16-bit arithmetic. */
-    int16_t *q;        /* [M][q_stride] */
-    float *steps;      /* [M][groups] */
+    /* Trellis weights in integer arithmetic: rows = limbs M, those of one row of x together. */
+    size_t limbs, rows;
+    int16_t *q;        /* [rows][q_stride] */
+    float *steps;      /* [rows][groups] */
     uint8_t *prepared; /* axis 1: one part per PL_PRODUCT_ROWS rows, prepared_stride apart */
     size_t q_stride, groups, prepared_stride;
     /* Axis 0. */
     size_t splits, split_rows;
-    float *partials; /* [splits][M][cols] when M <= PL_NARROW */
+    float *partials; /* [splits][rows][cols] when M <= PL_NARROW */
 } pl_linear_task;
 
-/* 16-bit arithmetic and a trellis weight. */
+/* Integer arithmetic and a trellis weight. */
 bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l);
+/* Pieces of up to PL_PRODUCT_ROWS integer rows. */
+size_t pl_linear_task_tiles(const pl_linear_task *t);
 /* Fills in the shape of the product and the number of units. l and M are set. */
 void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t);
 /* Scratch bytes of one thread. */
 size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t);
-/* Activation row m to 16 bits. */
+/* Row m of x to integers, when the task has q. */
 void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_t m);
-/* Activation rows 64 i .. 64 i + 63 as the kernels want them, after all are quantised. */
+/* Integer rows 64 i .. 64 i + 63 as the kernels want them, after all are quantised. */
 void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t i);
 /* One unit of the product. */
 void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch);

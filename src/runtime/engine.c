@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "text/chat.h"
 
-static const char *const arith_names[] = {"int16", "f32", "bf16"};
+static const char *const arith_names[] = {"int16", "int16x2", "f32", "bf16", "int8"};
 
 const char *pleach_arith_name(pleach_arith arith)
 {
@@ -25,8 +25,8 @@ pleach_status pleach_arith_parse(const char *name, pleach_arith *arith, pleach_e
             *arith = (pleach_arith)i;
             return PLEACH_OK;
         }
-    return pl_fail(err, PLEACH_ERR_ARGUMENT, "unknown arithmetic '%s': int16, f32 or bf16",
-                   name ? name : "");
+    return pl_fail(err, PLEACH_ERR_ARGUMENT,
+                   "unknown arithmetic '%s': int16, int16x2, f32, bf16 or int8", name ? name : "");
 }
 
 void pleach_model_settings_defaults(pleach_model_settings *s)

@@ -264,7 +264,7 @@ static void models_refuse_bad_settings(void **state)
     assert_int_equal(arith, PLEACH_ARITH_BF16);
     assert_int_equal(pleach_arith_parse("int4", &arith, &err), PLEACH_ERR_ARGUMENT);
     assert_int_equal(pleach_arith_parse(NULL, &arith, &err), PLEACH_ERR_ARGUMENT);
-    assert_null(pleach_arith_name((pleach_arith)3));
+    assert_null(pleach_arith_name((pleach_arith)5));
 }
 
 static void models_tell_what_they_are(void **state)

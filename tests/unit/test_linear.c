@@ -274,6 +274,8 @@ static void test_trellis(void **unused)
         layer l;
         make_trellis(&l, &shapes[i]);
         check_layer(&l, PLEACH_ARITH_INT16, 1e-4);
+        check_layer(&l, PLEACH_ARITH_INT16X2, 5e-7);
+        check_layer(&l, PLEACH_ARITH_INT8, 2e-2);
         check_layer(&l, PLEACH_ARITH_F32, 2e-6);
         check_layer(&l, PLEACH_ARITH_BF16, 4e-3);
         close_layer(&l);
@@ -347,6 +349,8 @@ static void test_goldens(void **unused)
         const pl_tensor *decode = pl_safetensors_find(file, "y_decode");
         const pl_tensor *expand = pl_safetensors_find(file, "y_expand");
         assert_true(golden_error(&l, x, decode, PLEACH_ARITH_INT16) < 1e-4);
+        assert_true(golden_error(&l, x, decode, PLEACH_ARITH_INT16X2) < 5e-7);
+        assert_true(golden_error(&l, x, decode, PLEACH_ARITH_INT8) < 1.5e-2);
         assert_true(golden_error(&l, x, decode, PLEACH_ARITH_F32) < 1e-6);
         assert_true(golden_error(&l, x, expand, PLEACH_ARITH_BF16) < 1e-6);
         pl_linear_close(&l);
@@ -359,7 +363,7 @@ static void test_many_rows(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < PL_COUNT(shapes); i += 2)
-        for (int arith = PLEACH_ARITH_INT16; arith <= PLEACH_ARITH_BF16; arith++) {
+        for (int arith = PLEACH_ARITH_INT16; arith <= PLEACH_ARITH_INT8; arith++) {
             layer l;
             make_trellis(&l, &shapes[i]);
             size_t in = shapes[i].in, out = shapes[i].out, M = 150;
@@ -377,18 +381,57 @@ static void test_many_rows(void **unused)
         }
 }
 
+static const pleach_arith integer_ariths[] = {PLEACH_ARITH_INT16, PLEACH_ARITH_INT16X2,
+                                              PLEACH_ARITH_INT8};
+
+/* Every M up to 70, ending at any row, with codes and activations at odd places. */
+static void test_every_M(void **unused)
+{
+    (void)unused;
+    static const shape small[] = {{0, 2, 12, 96, 0, 90, 150, 0, 0, 0, 0},
+                                  {0, 3, 16, 160, 0, 160, 67, 0, 0, 0, 0},
+                                  {1, 4, 12, 160, 0, 45, 310, 0, 0, 0, 0}};
+    enum { MOST = 70 };
+    for (size_t i = 0; i < PL_COUNT(small) * PL_COUNT(integer_ariths); i++) {
+        layer l;
+        make_trellis(&l, &small[i / 3]);
+        size_t in = small[i / 3].in, out = small[i / 3].out, bytes = l.weight.n_bytes;
+        float *x = make_input(MOST + 1, in) + 1;
+        pl_compute c = compute_of(NULL, 3, integer_ariths[i % 3]);
+        float *want = apply(&c, &l.linear, x, MOST);
+        uint8_t *moved = pl_alloc(bytes + 64, 1);
+        for (size_t M = 1; M < MOST; M++) {
+            size_t from = (MOST - M) * (M % 3) / 2;
+            memcpy(moved + M % 61, l.weight.data, bytes);
+            pl_tensor weight = l.weight;
+            pl_linear linear = l.linear;
+            weight.data = moved + M % 61;
+            linear.w.weight = &weight;
+            c.threads = 1 + (int)(M % 4);
+            float *got = apply(&c, &linear, x + from * in, M);
+            assert_memory_equal(got, want + from * out, M * out * sizeof *got);
+            pl_free(got);
+        }
+        pl_free(moved);
+        pl_free(want);
+        pl_free(x - 1);
+        close_layer(&l);
+    }
+}
+
 static void test_levels_agree(void **unused)
 {
     (void)unused;
-    pl_compute plain = compute_of("c", 1, PLEACH_ARITH_INT16);
-    pl_compute best = compute_of(NULL, 1, PLEACH_ARITH_INT16);
-    if (!plain.kernels.rotate || best.kernels.cpu == PL_CPU_C) skip();
-    for (size_t i = 0; i < PL_COUNT(shapes); i++) {
+    for (size_t i = 0; i < PL_COUNT(shapes) * PL_COUNT(integer_ariths); i++) {
+        const shape *s = &shapes[i / 3];
+        pl_compute plain = compute_of("c", 1, integer_ariths[i % 3]);
+        pl_compute best = compute_of(NULL, 1, integer_ariths[i % 3]);
+        if (best.kernels.cpu == PL_CPU_C) skip();
         layer l;
-        make_trellis(&l, &shapes[i]);
-        float *x = make_input(3, shapes[i].in);
+        make_trellis(&l, s);
+        float *x = make_input(3, s->in);
         float *a = apply(&plain, &l.linear, x, 3), *b = apply(&best, &l.linear, x, 3);
-        assert_memory_equal(a, b, 3 * shapes[i].out * sizeof *a);
+        assert_memory_equal(a, b, 3 * s->out * sizeof *a);
         pl_free(x);
         pl_free(a);
         pl_free(b);
@@ -472,7 +515,7 @@ int main(void)
         cmocka_unit_test(test_trellis),
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_levels_agree),
+        cmocka_unit_test(test_every_M), cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_nan_stays_in_its_row),
         cmocka_unit_test(test_refuses_wrong_vectors),

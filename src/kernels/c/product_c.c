@@ -37,6 +37,8 @@ static void columns_c(float *y, size_t y_stride, const float *w, size_t w_stride
 void pl_kernels_init_product_c(pl_kernels *k)
 {
     k->product.quantize_i16 = quantize_i16_c;
+    k->product.quantize_i8 = quantize_i8_c;
+    k->product.quantize_i16x2 = quantize_i16x2_c;
     k->product.decode = decode_c;
     k->product.expand = expand_c;
     k->product.rows = rows_c;

@@ -246,6 +246,8 @@ AFFINE_ROWS(8)
 void pl_kernels_init_product_avx2(pl_kernels *k)
 {
     k->product.quantize_i16 = quantize_i16_avx2;
+    k->product.quantize_i8 = quantize_i8_avx2;
+    k->product.quantize_i16x2 = quantize_i16x2_avx2;
     k->product.decode = decode_avx2;
     k->product.expand = expand_avx2;
     k->product.rows = rows_x86;

@@ -51,6 +51,8 @@ PL_NUMBER_KERNELS(avx512)
 void pl_kernels_init_product_avx512(pl_kernels *k)
 {
     k->product.quantize_i16 = quantize_i16_avx512;
+    k->product.quantize_i8 = quantize_i8_avx512;
+    k->product.quantize_i16x2 = quantize_i16x2_avx512;
     k->product.decode = decode_avx512;
     k->product.expand = expand_avx512;
     k->product.rows = rows_x86;
