@@ -25,6 +25,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_vector_c(k);
     pl_kernels_init_product_c(k);
     pl_kernels_init_trellis_c(k);
+    pl_kernels_init_float_c(k);
     pl_kernels_init_attention_c(k);
 #if defined(__x86_64__)
     if (!(cpu & PL_CPU_AVX2)) return;

@@ -12,6 +12,7 @@
 
 #include "attention.h"
 #include "product.h"
+#include "product_float.h"
 #include "pleach/model.h" /* pleach_arith */
 
 typedef struct pl_kernels pl_kernels;
@@ -91,6 +92,7 @@ struct pl_kernels {
     pl_attend_fn *attend; /* attention.h */
     pl_rope_fn *rope;
     pl_product_kernels product; /* product.h */
+    pl_float_kernels floats;    /* product_float.h */
 };
 
 /* Each family's entries, one function per ISA level; called by pl_kernels_init alone. */

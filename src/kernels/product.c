@@ -3,6 +3,7 @@
  * Scratch sizes of the trellis products: one for all levels, so that a plan does not depend on the
  * machine. */
 #include "product.h"
+#include "product_float.h"
 
 #include "base/compiler.h"
 
@@ -20,4 +21,16 @@ size_t pl_trellis_prepared_bytes(size_t block, size_t blocks, size_t M)
 {
     size_t row = blocks * pl_span_round(block), words = M == 1 ? row : M * row / 2;
     return (words + M * blocks * pl_block_groups(block)) * 4;
+}
+
+/* Two f32 sums per output and activation row; tails of codes; a tile of weights. */
+size_t pl_float_product_scratch(size_t block, size_t M)
+{
+    return 2 * M * pl_span_round(block) * sizeof(float) + 256 * 1024;
+}
+
+/* 32 bits a number, in blocks padded to spans. */
+size_t pl_float_prepared_bytes(size_t block, size_t blocks)
+{
+    return blocks * pl_span_round(block) * sizeof(float);
 }

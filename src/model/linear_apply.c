@@ -57,6 +57,7 @@ static void plan_task(const pl_compute *c, pl_linear_task *t, cursor *at)
         t->steps = take(at, t->rows * t->groups * sizeof *t->steps);
         if (g->axis) t->prepared = take(at, pl_linear_task_tiles(t) * t->prepared_stride);
     }
+    if (pl_linear_float_is(c, t->l)) t->floats = take(at, t->M * t->float_bytes);
     if (t->splits && t->M <= PL_NARROW)
         t->partials = take(at, t->splits * t->rows * g->cols * sizeof *t->partials);
 }
@@ -108,7 +109,7 @@ static void prepare_row(const pl_compute *c, const plan *p, size_t m, const floa
             memcpy(to, x + m * w->in, w->in * sizeof *x);
             c->kernels.rotate(to, t->l->input_signs, w->in, w->rotate_in.block);
         }
-        if (t->q) pl_linear_task_quantize(c, t, m);
+        if (t->q || t->floats) pl_linear_task_quantize(c, t, m);
     }
 }
 

@@ -11,7 +11,6 @@
 
 enum {
     DECODED_ROWS = 8,        /* plain weight rows decoded at a time */
-    DECODED_RUN = 64,        /* stored rows of axis 0 decoded at a time */
     INPUT_BYTES = 192 * 1024 /* of activations that one pass over decoded rows uses: L2 */
 };
 
@@ -64,9 +63,10 @@ void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
                                                                 PL_MIN(t->rows, PL_PRODUCT_ROWS)),
                                       PL_ALIGNMENT) *
                              PL_ALIGNMENT;
-    } else {
+    } else if (!pl_linear_float_is(c, t->l)) {
         t->units = ceil_div(t->l->w.out, unit_rows(t));
     }
+    if (pl_linear_float_is(c, t->l)) pl_linear_float_shape(t);
 }
 
 size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
@@ -75,9 +75,20 @@ size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
     size_t T = w->trellis.block, M = PL_MIN(t->rows, PL_PRODUCT_ROWS);
     if (pl_linear_task_is_integer(c, t->l))
         return pl_trellis_product_scratch(T, M) + M * PL_MAX(T, PL_UNIT_ROWS) * sizeof(float);
-    if (is_axis0(t->l)) return (DECODED_RUN + 2 * M) * T * sizeof(float);
-    return DECODED_ROWS * (w->coding == PL_CODING_TRELLIS ? w->trellis.cols : w->in) *
-           sizeof(float);
+    if (pl_linear_float_is(c, t->l)) return pl_linear_float_scratch(t);
+    return DECODED_ROWS * w->in * sizeof(float);
+}
+
+const uint8_t *pl_linear_task_codes(const pl_linear_task *t, size_t row, size_t block)
+{
+    const pl_weight *w = &t->l->w;
+    return (const uint8_t *)w->weight->data + 4 * pl_trellis_block_at(&w->trellis, row, block);
+}
+
+size_t pl_linear_task_row_bytes(const pl_linear_task *t)
+{
+    const pleach_trellis *g = &t->l->w.trellis;
+    return 4 * pl_trellis_block_words(g) * (g->interleaved ? 2 : g->cols / g->block);
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
@@ -94,8 +105,7 @@ static void quantize_group(const pl_compute *c, const pl_linear_task *t, size_t 
         step[t->groups] = k->quantize_i16x2(q, q + t->q_stride, x, scale, n);
         step[0] = 32768 * step[t->groups];
     } else {
-        pl_quantize_fn *quantize =
-            c->arith == PLEACH_ARITH_INT8 ? k->quantize_i8 : k->quantize_i16;
+        pl_quantize_fn *quantize = c->arith == PLEACH_ARITH_INT8 ? k->quantize_i8 : k->quantize_i16;
         *step = quantize(q, x, scale, n);
     }
     for (size_t i = 0; i < t->limbs; i++)
@@ -105,6 +115,10 @@ static void quantize_group(const pl_compute *c, const pl_linear_task *t, size_t 
 void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_t m)
 {
     const pl_weight *w = &t->l->w;
+    if (t->floats) {
+        pl_linear_float_prepare(c, t, m);
+        return;
+    }
     if (w->trellis.axis == 0) {
         for (size_t r = 0, g = 0; r < w->in; r += PL_GROUP_AXIS0, g++)
             quantize_group(c, t, m, g, r, PL_MIN(w->in - r, PL_GROUP_AXIS0), r + PL_GROUP_AXIS0,
@@ -132,19 +146,8 @@ void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t
             g->cols / g->block, PL_MIN(t->rows - m0, PL_PRODUCT_ROWS));
 }
 
-/* ---- trellis, integers ------------------------------------------------------------------------ */
-
-static const uint8_t *code_block(const pl_linear_task *t, size_t row, size_t block)
-{
-    const pl_weight *w = &t->l->w;
-    return (const uint8_t *)w->weight->data + 4 * pl_trellis_block_at(&w->trellis, row, block);
-}
-
-static size_t stored_row_bytes(const pl_linear_task *t)
-{
-    const pleach_trellis *g = &t->l->w.trellis;
-    return 4 * pl_trellis_block_words(g) * (g->interleaved ? 2 : g->cols / g->block);
-}
+/* ---- trellis, integers ------------------------------------------------------------------------
+ */
 
 /* Rows m0 .. m0 + M - 1 of y[..][block b] = an [limbs M][T] result, limbs added; padding is
  * dropped. */
@@ -162,7 +165,7 @@ static void store_block(const pl_linear_task *t, size_t b, size_t m0, size_t M, 
 static pl_trellis_product product_of(const pl_linear_task *t, size_t m0, size_t M)
 {
     const pleach_trellis *g = &t->l->w.trellis;
-    return (pl_trellis_product){.row_bytes = stored_row_bytes(t),
+    return (pl_trellis_product){.row_bytes = pl_linear_task_row_bytes(t),
                                 .block = g->block,
                                 .M = M,
                                 .blocks = g->cols / g->block,
@@ -183,7 +186,7 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
     if (t->M <= PL_NARROW) {
         size_t first = part * t->split_rows;
         pl_trellis_product p = product_of(t, 0, t->rows);
-        p.codes = code_block(t, first, b);
+        p.codes = pl_linear_task_codes(t, first, b);
         p.rows = PL_MIN(g->rows - first, t->split_rows);
         p.q = t->q + first;
         p.steps = t->steps + first / PL_GROUP_AXIS0;
@@ -194,7 +197,7 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
     } else {
         size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->rows - m0, PL_PRODUCT_ROWS);
         pl_trellis_product p = product_of(t, m0, M);
-        p.codes = code_block(t, 0, b);
+        p.codes = pl_linear_task_codes(t, 0, b);
         p.rows = g->rows;
         p.out = (float *)(void *)((uint8_t *)scratch + pl_trellis_product_scratch(g->block, M));
         p.out_stride = g->block;
@@ -211,7 +214,7 @@ static void run_axis1(const pl_compute *c, const pl_linear_task *t, size_t unit,
     size_t tiles = pl_linear_task_tiles(t), i = unit % tiles, r = unit / tiles * PL_UNIT_ROWS;
     size_t m0 = i * PL_PRODUCT_ROWS, out = t->l->w.out;
     pl_trellis_product p = product_of(t, m0, PL_MIN(t->rows - m0, PL_PRODUCT_ROWS));
-    p.codes = code_block(t, r, 0);
+    p.codes = pl_linear_task_codes(t, r, 0);
     p.rows = PL_MIN(out - r, PL_UNIT_ROWS);
     p.q = t->prepared + i * t->prepared_stride;
     p.out = (float *)(void *)((uint8_t *)scratch + pl_trellis_product_scratch(g->block, p.M));
@@ -227,56 +230,8 @@ static void run_axis1(const pl_compute *c, const pl_linear_task *t, size_t unit,
     }
 }
 
-/* ---- trellis, f32 and bf16 weights ----------------------------------------------------------- */
-
-static void decode_block(const pl_compute *c, const pl_linear_task *t, size_t row, size_t block,
-                         float *dst)
-{
-    const pleach_trellis *g = &t->l->w.trellis;
-    const pl_product_kernels *k = &c->kernels.product;
-    int16_t y[PL_TRELLIS_MAX_BLOCK];
-    k->values[g->bits - 2][g->state_bits == 16](y, code_block(t, row, block), g->block);
-    pl_trellis_weights_fn *weights = c->arith == PLEACH_ARITH_BF16 ? k->expand : k->decode;
-    weights(dst, y, t->l->row_scales[row], g->block);
-}
-
-/* sums[M][T] = rows [first, end) of block b times their activations. */
-static void multiply_run(const pl_compute *c, const pl_linear_task *t, size_t first, size_t end,
-                         size_t b, size_t m0, size_t M, float *sums, size_t stride, float *decoded)
-{
-    size_t T = t->l->w.trellis.block, in = t->l->w.in;
-    for (size_t m = 0; m < M; m++) memset(sums + m * stride, 0, T * sizeof *sums);
-    for (size_t r = first; r < end; r += DECODED_RUN) {
-        size_t n = PL_MIN(end - r, DECODED_RUN);
-        for (size_t i = 0; i < n; i++) decode_block(c, t, r + i, b, decoded + i * T);
-        c->kernels.product.columns(sums, stride, decoded, T, T, t->x + m0 * in + r, in, M, n);
-    }
-}
-
-static void run_axis0_float(const pl_compute *c, const pl_linear_task *t, size_t unit,
-                            void *scratch)
-{
-    const pleach_trellis *g = &t->l->w.trellis;
-    size_t T = g->block, blocks = g->cols / T, b = unit % blocks, part = unit / blocks;
-    float *decoded = scratch;
-    if (t->M <= PL_NARROW) {
-        size_t first = part * t->split_rows;
-        multiply_run(c, t, first, PL_MIN(g->rows, first + t->split_rows), b, 0, t->M,
-                     t->partials + part * t->rows * g->cols + b * T, g->cols, decoded);
-        return;
-    }
-    size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->M - m0, PL_PRODUCT_ROWS);
-    float *total = decoded + DECODED_RUN * T, *sums = total + M * T;
-    for (size_t s = 0; s < t->splits; s++) {
-        size_t first = s * t->split_rows;
-        multiply_run(c, t, first, PL_MIN(g->rows, first + t->split_rows), b, m0, M,
-                     s ? sums : total, T, decoded);
-        if (s) c->kernels.axpy_f32(total, 1.0f, sums, M * T);
-    }
-    store_block(t, b, m0, M, total);
-}
-
-/* ---- plain codings, and trellis rows as f32 -------------------------------------------------- */
+/* ---- plain codings ----------------------------------------------------------------------------
+ */
 
 static pl_dequantize_fn *dequantize_of(const pl_product_kernels *k, const pl_weight *w)
 {
@@ -312,17 +267,14 @@ static pl_affine_row_fn *affine_row_of(const pl_product_kernels *k, const pl_wei
     }
 }
 
-/* Row r of a plain coding, or of a trellis weight of axis 1, as f32. */
+/* Row r of a plain coding as f32. */
 static void decode_row(const pl_compute *c, const pl_linear_task *t, size_t r, float *dst)
 {
     const pl_weight *w = &t->l->w;
     const pl_product_kernels *k = &c->kernels.product;
     pl_dequantize_fn *dense = w->coding == PL_CODING_DENSE ? dequantize_of(k, w) : NULL;
     pl_affine_row_fn *affine = w->coding == PL_CODING_AFFINE ? affine_row_of(k, w) : NULL;
-    if (w->coding == PL_CODING_TRELLIS)
-        for (size_t b = 0; b < w->trellis.cols / w->trellis.block; b++)
-            decode_block(c, t, r, b, dst + b * w->trellis.block);
-    else if (dense)
+    if (dense)
         dense(dst, pl_tensor_row(w->weight, r), w->in);
     else if (affine)
         affine(dst, pl_tensor_row(w->weight, r), pl_tensor_row(w->scales, r),
@@ -335,25 +287,25 @@ static void run_rows(const pl_compute *c, const pl_linear_task *t, size_t unit, 
 {
     const pl_weight *w = &t->l->w;
     float *decoded = scratch;
-    size_t stride = w->coding == PL_CODING_TRELLIS ? w->trellis.cols : w->in;
     size_t end = PL_MIN(w->out, (unit + 1) * unit_rows(t));
     size_t step = PL_MAX(INPUT_BYTES / (w->in * sizeof(float)) / 6 * 6, 6);
     for (size_t r = unit * unit_rows(t); r < end; r += DECODED_ROWS) {
         size_t n = PL_MIN(end - r, DECODED_ROWS);
-        for (size_t i = 0; i < n; i++) decode_row(c, t, r + i, decoded + i * stride);
+        for (size_t i = 0; i < n; i++) decode_row(c, t, r + i, decoded + i * w->in);
         for (size_t m = 0; m < t->M; m += step)
-            c->kernels.product.rows(t->y + m * w->out + r, w->out, decoded, stride, n,
+            c->kernels.product.rows(t->y + m * w->out + r, w->out, decoded, w->in, n,
                                     t->x + m * w->in, w->in, PL_MIN(t->M - m, step), w->in);
     }
 }
 
 void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch)
 {
-    bool integer = pl_linear_task_is_integer(c, t->l);
-    if (is_axis0(t->l))
-        (integer ? run_axis0 : run_axis0_float)(c, t, unit, scratch);
+    if (pl_linear_float_is(c, t->l))
+        pl_linear_float_run(c, t, unit, scratch);
+    else if (t->l->w.coding != PL_CODING_TRELLIS)
+        run_rows(c, t, unit, scratch);
     else
-        (integer ? run_axis1 : run_rows)(c, t, unit, scratch);
+        (is_axis0(t->l) ? run_axis0 : run_axis1)(c, t, unit, scratch);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -379,7 +331,7 @@ void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t 
     size_t out = l->w.out;
     float *y = t->y + m * out;
     if (is_axis0(l) && t->M <= PL_NARROW) add_partials(c, t, m, y);
-    if (is_axis0(l) && pl_linear_task_is_integer(c, l))
+    if (is_axis0(l) && c->arith != PLEACH_ARITH_BF16)
         for (size_t i = 0; i < out; i++) y[i] *= 1.0f / PL_TRELLIS_DIVISOR;
     if (l->w.rotate_out.block) c->kernels.unrotate(y, l->output_signs, out, l->w.rotate_out.block);
     for (size_t i = 0; l->output_scale && i < out; i++) y[i] *= l->output_scale[i];

@@ -27,6 +27,9 @@ typedef struct pl_linear_task {
     float *steps;      /* [rows][groups] */
     uint8_t *prepared; /* axis 1: one part per PL_PRODUCT_ROWS rows, prepared_stride apart */
     size_t q_stride, groups, prepared_stride;
+    /* Trellis weights in f32 and bf16. */
+    uint8_t *floats; /* [M], float_bytes apart */
+    size_t float_bytes;
     /* Axis 0. */
     size_t splits, split_rows;
     float *partials; /* [splits][rows][cols] when M <= PL_NARROW */
@@ -48,5 +51,17 @@ void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t
 void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch);
 /* Row m of the result: partial sums, the code's unit, output rotation and scale, bias. */
 void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m);
+
+/* Codes of a block of the stored matrix, and bytes from a stored row's to the next one's. */
+const uint8_t *pl_linear_task_codes(const pl_linear_task *t, size_t row, size_t block);
+size_t pl_linear_task_row_bytes(const pl_linear_task *t);
+
+/* ---- linear_float.c: the same for trellis weights in f32 and bf16 ---------------------------- */
+
+bool pl_linear_float_is(const pl_compute *c, const pl_linear *l);
+void pl_linear_float_shape(pl_linear_task *t); /* after the splits of axis 0 are known */
+size_t pl_linear_float_scratch(const pl_linear_task *t);
+void pl_linear_float_prepare(const pl_compute *c, const pl_linear_task *t, size_t m);
+void pl_linear_float_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch);
 
 #endif
