@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "status.h"
+#include "trellis.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -73,6 +74,8 @@ typedef struct pleach_quantize_settings {
                                 NULL (default): no figures */
     int threads;           /* 0: all cores this process may use (default) */
     const char *cpu;       /* NULL: best (default) */
+    pleach_trellis_search encode; /* how hard to look for each block's path; default
+                                     PLEACH_SEARCH_NORMAL */
     int force;             /* 1: replace an existing output */
     int discard_partial;   /* 1: start over where partial work of other settings lies in the way */
     pleach_quantize_progress_fn *progress; /* may be NULL */

@@ -75,11 +75,18 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_trellis_decode(const pleach_tr
                                                                  float *dst, const uint32_t *src,
                                                                  const uint16_t *scales);
 
+/* How hard to look for the best path. */
+typedef enum pleach_trellis_search {
+    PLEACH_SEARCH_NORMAL = 0, /* int16 path metric, error within 0.1 % of the exact search's */
+    PLEACH_SEARCH_FAST = 1,   /* the same with a shorter look before the seam: within 0.2 % */
+    PLEACH_SEARCH_EXACT = 2   /* f32 path metric, the slow oracle */
+} pleach_trellis_search;
+
 /* How to encode. Start from pleach_trellis_encode_defaults. */
 typedef struct pleach_trellis_encode_settings {
     int threads;       /* 0: all cores this process may use (default) */
     const char *cpu;   /* NULL: the best level of this machine (default); or a level's name */
-    int exact;         /* 1: f32 path metric, the slow oracle. Default 0: int16, within 0.1 % */
+    pleach_trellis_search search; /* default PLEACH_SEARCH_NORMAL */
     int scale_search;  /* 1: search the row scale (default). 0: RMS(row)/RMS(code) */
     int scale_refit;   /* 1: least-squares refit of the scale to the chosen codes (default) */
     unsigned char reserved[32];

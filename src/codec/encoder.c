@@ -30,7 +30,8 @@ struct pl_encoder {
     pleach_trellis t;
     pl_kernels kernels;
     pl_viterbi viterbi;
-    int threads, exact, search, refit;
+    int threads, search_scale, refit;
+    pleach_trellis_search search;
     double code_rms; /* root mean square of the code's values */
     pthread_mutex_t lock; /* guards idle; unlike a lock of OpenMP it also serves a forked child */
     worker *idle;
@@ -75,6 +76,8 @@ pleach_status pl_encoder_open(pl_encoder **out, const pleach_trellis *t,
     if (settings) s = *settings;
     PL_TRY(pleach_trellis_check(t, err));
     PL_FAIL_IF(s.threads < 0, err, PLEACH_ERR_ARGUMENT, "trellis: threads is %d", s.threads);
+    PL_FAIL_IF((unsigned)s.search > PLEACH_SEARCH_EXACT, err, PLEACH_ERR_ARGUMENT,
+               "trellis: search is %d, expected 0 to 2", (int)s.search);
     PL_FAIL_IF(pl_cpu_level(s.cpu, &cpu), err, PLEACH_ERR_ARGUMENT,
                "trellis: CPU level \"%s\" is unknown or not of this machine", s.cpu);
 
@@ -82,13 +85,14 @@ pleach_status pl_encoder_open(pl_encoder **out, const pleach_trellis *t,
     if (!e) return pl_fail_memory(err, "a trellis encoder", sizeof *e);
     e->t = *t;
     e->threads = s.threads ? PL_MIN(s.threads, PL_MAX_THREADS) : pl_default_threads();
-    e->exact = s.exact;
-    e->search = s.scale_search;
+    e->search = s.search;
+    e->search_scale = s.scale_search;
     e->refit = s.scale_refit;
     e->code_rms = rms_of_code(t->state_bits);
     pl_kernels_init(&e->kernels, cpu);
     pthread_mutex_init(&e->lock, NULL);
-    pleach_status status = pl_viterbi_open(&e->viterbi, &e->kernels, t->bits, t->state_bits, err);
+    pleach_status status = pl_viterbi_open(&e->viterbi, &e->kernels, t->bits, t->state_bits,
+                                           s.search == PLEACH_SEARCH_FAST, err);
     if (status != PLEACH_OK) {
         pl_encoder_close(e);
         return status;
@@ -141,7 +145,7 @@ static void give_back(pl_encoder *e, worker *w)
 
 static worker *new_worker(const pl_encoder *e)
 {
-    size_t size = e->exact ? pl_viterbi_exact_scratch(e->t.state_bits, e->t.block)
+    size_t size = e->search == PLEACH_SEARCH_EXACT ? pl_viterbi_exact_scratch(e->t.state_bits, e->t.block)
                            : pl_viterbi_scratch(&e->viterbi, e->t.block);
     worker *w = pl_calloc(1, sizeof *w);
     if (w) w->scratch = pl_alloc(1, size);
@@ -208,12 +212,12 @@ static void search_pair(const pl_encoder *e, worker *w, pl_block_job *jobs, size
     uint16_t states[2][PL_TRELLIS_MAX_BLOCK];
     for (size_t b = 0; b < 2; b++) {
         const pl_block_job *job = &jobs[PL_MIN(2 * pair + b, n - 1)];
-        if (e->exact)
+        if (e->search == PLEACH_SEARCH_EXACT)
             search_exactly(e, w, states[b], job->src, job->scale);
         else
             numbers_of_block(x[b], job->src, T, job->scale);
     }
-    if (!e->exact)
+    if (e->search != PLEACH_SEARCH_EXACT)
         pl_viterbi_pair(&e->viterbi, (uint16_t *const[]){states[0], states[1]},
                         (const int16_t *const[]){x[0], x[1]}, T, w->scratch);
     for (size_t b = 0; b < 2 && 2 * pair + b < n; b++) {
@@ -289,7 +293,7 @@ static row_job measure(const pl_encoder *e, uint64_t row, const float *src)
     for (uint64_t i = 0; i < e->t.cols; i++) job.power += (double)src[i] * src[i];
     double rms = sqrt(job.power / (double)e->t.cols), scale = rms / e->code_rms;
     job.ratio = scale;
-    if (scale > 0 && scale <= FP16_MAX && e->search) scale *= best_factor(e, src, rms);
+    if (scale > 0 && scale <= FP16_MAX && e->search_scale) scale *= best_factor(e, src, rms);
     job.scale = fp16_scale(PL_MAX(scale, FP16_STEP));
     return job;
 }

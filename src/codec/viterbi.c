@@ -27,12 +27,20 @@ void pl_viterbi_order(int16_t *values, size_t lanes, uint32_t k, uint32_t L)
                     *values++ = value_of_state((uint32_t)(j << (L - k) | mid << k | n));
 }
 
+/* So many numbers settle the costs of the groups at the seam: docs/performance.md has the error by
+ * reach. */
+static uint32_t seam_reach(uint32_t L, bool fast)
+{
+    return L == 12 ? (fast ? 40 : 80) : (fast ? 128 : 192);
+}
+
 pleach_status pl_viterbi_open(pl_viterbi *v, const pl_kernels *kernels, uint32_t k, uint32_t L,
-                              pleach_error *err)
+                              bool fast, pleach_error *err)
 {
     size_t states = (size_t)1 << L, fan = (size_t)1 << k;
     *v = (pl_viterbi){.k = k,
                       .L = L,
+                      .reach = seam_reach(L, fast),
                       .forward = kernels->viterbi_forward[k - 2][L == 16],
                       .trace = kernels->viterbi_trace[k - 2][L == 16],
                       .ordered = pl_alloc(states, sizeof *v->ordered),
@@ -110,17 +118,10 @@ static void run_pinned(const pl_viterbi *v, uint16_t *const states[2], const uin
              group, minima, v->by_group, numbers, T, 0);
 }
 
-/* Numbers before the seam that the run starts with. So many settle the costs of the groups there:
- * docs/performance.md has the error by reach. */
-static uint32_t seam_reach(uint32_t L)
-{
-    return L == 12 ? 80 : 192;
-}
-
 void pl_viterbi_pair(const pl_viterbi *v, uint16_t *const states[2], const int16_t *const x[2],
                      uint32_t T, void *scratch)
 {
-    const uint32_t groups = 1u << (v->L - v->k), reach = PL_MIN(T, seam_reach(v->L));
+    const uint32_t groups = 1u << (v->L - v->k), reach = PL_MIN(T, v->reach);
     uint16_t *minima = scratch;
     int16_t *before = (int16_t *)(minima + minima_size(v, T)); /* [reach + T][2] */
     int16_t *numbers = before + 2 * reach;                     /* [T][2] */

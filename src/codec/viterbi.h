@@ -10,6 +10,7 @@
 #ifndef PL_CODEC_VITERBI_H
 #define PL_CODEC_VITERBI_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -26,14 +27,16 @@
 /* One code's tables and kernels. Read-only once open; any number of threads may search with it. */
 typedef struct pl_viterbi {
     uint32_t k, L;
+    uint32_t reach; /* numbers before the seam that the run starts with */
     pl_viterbi_forward_fn *forward;
     pl_viterbi_trace_fn *trace;
     int16_t *ordered;  /* values in the forward kernel's order */
     int16_t *by_group; /* [2^(L-k)][2^k] */
 } pl_viterbi;
 
+/* fast: with less reach, PLEACH_SEARCH_FAST. */
 pleach_status pl_viterbi_open(pl_viterbi *v, const pl_kernels *kernels, uint32_t k, uint32_t L,
-                              pleach_error *err);
+                              bool fast, pleach_error *err);
 void pl_viterbi_close(pl_viterbi *v); /* accepts a zeroed one */
 
 /* values[0 .. 2^L) in the order [mid / lanes][n][j][mid % lanes] of the forward kernels, with lanes

@@ -238,6 +238,7 @@ static pleach_status measure_by_statistics(pl_plan *plan, const pl_statistics *s
                                            pleach_error *err)
 {
     pl_coder coder = {.kernels = kernels, .cpu = plan->settings.cpu,
+                      .search = plan->settings.encode,
                       .threads = plan->settings.threads, .feedback = plan->feedback};
     pleach_status status = pl_coder_open(&coder, plan->items, plan->n_items, err);
     if (status == PLEACH_OK) status = predict_all(plan, statistics, &coder, warnings, err);

@@ -16,6 +16,7 @@ typedef int pl_coder_step_fn(void *user, double share);
 typedef struct pl_coder {
     const pl_kernels *kernels;
     const char *cpu;
+    pleach_trellis_search search;
     int threads;
     pl_coder_step_fn *step; /* may be NULL */
     void *user;

@@ -303,6 +303,7 @@ static pleach_status open_work(trellis_work *w, pleach_error *err)
     pleach_trellis_encode_defaults(&settings);
     settings.threads = c->threads;
     settings.cpu = c->cpu;
+    settings.search = c->search;
     bool whole = (w->row = pl_alloc(item->trellis.rows, sizeof *w->row)) != NULL;
     if (item->output_scale)
         whole &= (w->by_output = pl_alloc(item->module.out, sizeof *w->by_output)) != NULL;

@@ -37,12 +37,15 @@ static pl_tensor number_tensor(const char *name, size_t n)
                        .n_bytes = n * sizeof(double)};
 }
 
-/* A finished part that holds what the plan asks for, or NULL: then the module is coded again. */
-static pl_safetensors *open_part(const pl_plan_item *item, const char *path)
+/* *out: a finished part that holds what the plan asks for, or NULL: then the module is coded again. */
+static pleach_status open_part(const pl_plan_item *item, const char *path, pl_safetensors **out,
+                               pleach_error *err)
 {
     pl_safetensors *part = NULL;
     pl_item_tensors want;
-    if (!pl_exists(path) || pl_safetensors_open(path, &part, NULL) != PLEACH_OK) return NULL;
+    *out = NULL;
+    pleach_status status = pl_exists(path) ? pl_safetensors_open(path, &part, err) : PLEACH_OK;
+    if (!part) return status == PLEACH_ERR_MEMORY ? status : PLEACH_OK;
     char name[192];
     snprintf(name, sizeof name, "%s.scales", item->module.name);
     const pl_tensor *scales = pl_safetensors_find(part, name);
@@ -55,9 +58,11 @@ static pl_safetensors *open_part(const pl_plan_item *item, const char *path)
                  same_tensor(pl_safetensors_find(part, FEEDBACK_TENSOR), &feedback);
     for (size_t i = 0; whole && i < want.n; i++)
         whole = same_tensor(pl_safetensors_find(part, want.name[i]), &want.tensor[i]);
-    if (whole) return part;
-    pl_safetensors_close(part);
-    return NULL;
+    if (whole)
+        *out = part;
+    else
+        pl_safetensors_close(part);
+    return PLEACH_OK;
 }
 
 static pleach_status write_part(const pl_coded *coded, const char *path, pleach_error *err)
@@ -111,8 +116,9 @@ pleach_status pl_parts_find(pl_parts *p, pleach_error *err)
         if (item->coding == PL_CODING_DENSE) continue;
         char *path = pl_job_part_path(p->job, item->module.name, err);
         if (!path) return PLEACH_ERR_MEMORY;
-        p->files[i] = open_part(item, path);
+        pleach_status status = open_part(item, path, &p->files[i], err);
         pl_free(path);
+        if (status != PLEACH_OK) return status;
         if (!p->files[i]) continue;
         p->resumed++;
         p->resumed_weights += item_weights(item);
@@ -218,10 +224,10 @@ static pleach_status finish(worker *w, size_t i, const pl_coded *coded, pleach_e
     if (status == PLEACH_OK) {
         p->done += item_weights(w->item);
         w->share = 0;
-        p->parts->files[i] = open_part(w->item, path);
-        if (!p->parts->files[i])
+        status = open_part(w->item, path, &p->parts->files[i], err);
+        if (status == PLEACH_OK && !p->parts->files[i])
             status = pl_fail(err, PLEACH_ERR_IO, "%s: not what was written there", path);
-        else if (report(p, w->item))
+        else if (status == PLEACH_OK && report(p, w->item))
             status = stopped_error(p, err);
     }
     pl_free(path);
@@ -267,6 +273,7 @@ static pleach_status open_workers(pool *p, pleach_error *err)
         worker *w = &p->workers[i];
         *w = (worker){.pool = p,
                       .coder = {.kernels = p->parts->kernels, .cpu = plan->settings.cpu,
+                                .search = plan->settings.encode,
                                 .threads = plan->settings.threads / p->n_workers, .step = step,
                                 .user = w, .feedback = plan->feedback}};
         PL_TRY(pl_coder_open(&w->coder, plan->items, plan->n_items, err));

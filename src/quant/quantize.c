@@ -337,11 +337,11 @@ static json_t *make_binding(const run *r)
     const pleach_quantize_settings *s = &plan->settings;
     json_t *keep = json_array();
     for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
-    return json_pack("{s:s, s:s, s:O, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o, s:o}, s:o}", "work",
+    return json_pack("{s:s, s:s, s:O, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:o, s:o}, s:o}", "work",
                      "quantize", "version", PLEACH_VERSION, "source", r->source, "settings", "bits",
                      (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits, "embed bits",
                      (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate", (int)s->rotate,
-                     "seed", (json_int_t)s->seed, "keep", keep, "bits by module",
+                     "seed", (json_int_t)s->seed, "encode", (int)s->encode, "keep", keep, "bits by module",
                      bits_binding(plan), "calibration", calibration_binding(r));
 }
 

@@ -68,7 +68,7 @@ static void check_one(check *t, const pl_kernels *c, const pl_kernels *isa, uint
 {
     const size_t groups = (size_t)1 << (L - k), wide = L == 16;
     pl_viterbi v;
-    if (pl_viterbi_open(&v, isa, k, L, NULL) != PLEACH_OK) abort();
+    if (pl_viterbi_open(&v, isa, k, L, false, NULL) != PLEACH_OK) abort();
 
     for (int round = 0; round < (wide ? 4 : 24) && check_good(t); round++) {
         size_t steps = 32 * (1 + check_below(t, wide ? 2 : 8)), skip = round % 2 ? steps / 2 : 0;
@@ -110,9 +110,13 @@ static void check_one(check *t, const pl_kernels *c, const pl_kernels *isa, uint
     void *scratch = aligned_alloc(64, (pl_viterbi_scratch(&v, T) + 63) / 64 * 64);
     if (!scratch) abort();
     for (int i = 0; i < 2 * T; i++) x[i / T][i % T] = (int16_t)(check_normal(t) * 5000);
-    check_bench(t, 2 * T * 1e-6, "M weights/s")
-        pl_viterbi_pair(&v, (uint16_t *const[]){states[0], states[1]},
-                        (const int16_t *const[]){x[0], x[1]}, T, scratch);
+    for (int fast = 0; fast < 2; fast++) {
+        pl_viterbi_close(&v);
+        if (pl_viterbi_open(&v, isa, k, L, fast, NULL) != PLEACH_OK) abort();
+        check_bench(t, 2 * T * 1e-6, fast ? "M weights/s fast" : "M weights/s")
+            pl_viterbi_pair(&v, (uint16_t *const[]){states[0], states[1]},
+                            (const int16_t *const[]){x[0], x[1]}, T, scratch);
+    }
     check_end(t);
     free(scratch);
     pl_viterbi_close(&v);

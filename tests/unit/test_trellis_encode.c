@@ -72,11 +72,11 @@ static double encode(coded *c, const pleach_trellis_encode_settings *settings)
     return error / power;
 }
 
-static pleach_trellis_encode_settings plain_settings(int exact)
+static pleach_trellis_encode_settings plain_settings(pleach_trellis_search search)
 {
     pleach_trellis_encode_settings s;
     pleach_trellis_encode_defaults(&s);
-    s.exact = exact;
+    s.search = search;
     s.scale_search = s.scale_refit = 0;
     return s;
 }
@@ -87,7 +87,7 @@ static pleach_trellis_encode_settings plain_settings(int exact)
 static void test_golden_codes(void **state)
 {
     (void)state;
-    pleach_trellis_encode_settings exact = plain_settings(1);
+    pleach_trellis_encode_settings exact = plain_settings(PLEACH_SEARCH_EXACT);
     for (size_t i = 0; i < sizeof trellis_golden_names / sizeof trellis_golden_names[0]; i++) {
         trellis_golden g = golden_open(trellis_golden_names[i]);
         if (golden_data(&g, "w")) {
@@ -114,7 +114,7 @@ static void test_quality(void **state)
         {2, 12, 64, .0755, .0750}, {3, 12, 64, .0200, .0195}, {4, 12, 64, .0056, .0051},
         {2, 16, 16, .0700, .0697}, {3, 16, 16, .0185, .0178}, {4, 16, 16, .0049, .0046},
     };
-    pleach_trellis_encode_settings plain = plain_settings(0);
+    pleach_trellis_encode_settings plain = plain_settings(PLEACH_SEARCH_NORMAL);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         coded c = coded_open((pleach_trellis){.bits = table[i].k,
                                               .state_bits = table[i].L,
@@ -135,7 +135,7 @@ static void test_quality(void **state)
 static void test_scale_choice(void **state)
 {
     (void)state;
-    pleach_trellis_encode_settings plain = plain_settings(0);
+    pleach_trellis_encode_settings plain = plain_settings(PLEACH_SEARCH_NORMAL);
     for (uint32_t k = 2; k <= 4; k++)
         for (int kind = 0; kind < 4; kind++) {
             coded c = coded_open((pleach_trellis){
@@ -296,12 +296,12 @@ static void test_nasty_rows(void **state)
 {
     (void)state;
     for (uint32_t k = 2; k <= 4; k++)
-        for (int exact = 0; exact < 2; exact++) {
+        for (int search = 0; search <= PLEACH_SEARCH_EXACT; search++) {
             coded c = coded_open((pleach_trellis){
                 .bits = k, .state_bits = 12, .block = 256, .rows = NASTY_ROWS, .cols = NASTY_COLS});
             pleach_trellis_encode_settings s;
             pleach_trellis_encode_defaults(&s);
-            s.exact = exact;
+            s.search = (pleach_trellis_search)search;
             fill_nasty(&c);
             encode(&c, &s);
             for (size_t r = 0; r < NASTY_ROWS; r++) {

@@ -28,14 +28,14 @@ typedef struct search {
     void *scratch, *oracle;
 } search;
 
-static search search_open(uint32_t k, uint32_t L, uint32_t T, const char *level)
+static search search_open(uint32_t k, uint32_t L, uint32_t T, bool fast, const char *level)
 {
     search s = {.T = T};
     unsigned cpu;
     pl_kernels kernels;
     assert_int_equal(pl_cpu_level(level, &cpu), PLEACH_OK);
     pl_kernels_init(&kernels, cpu);
-    assert_int_equal(pl_viterbi_open(&s.v, &kernels, k, L, NULL), PLEACH_OK);
+    assert_int_equal(pl_viterbi_open(&s.v, &kernels, k, L, fast, NULL), PLEACH_OK);
     s.scratch = aligned_alloc(64, (pl_viterbi_scratch(&s.v, T) + 63) / 64 * 64);
     s.oracle = malloc(pl_viterbi_exact_scratch(L, T));
     assert_true(s.scratch && s.oracle);
@@ -95,12 +95,12 @@ typedef struct excess {
     double percent, deviation; /* of the error over the oracle's */
 } excess;
 
-static excess measure(uint32_t k, uint32_t L, uint32_t T, size_t blocks)
+static excess measure(uint32_t k, uint32_t L, uint32_t T, bool fast, size_t blocks)
 {
     static float x[2][MAX_T];
     static int16_t numbers[2][MAX_T];
     static uint16_t states[2][MAX_T], best[MAX_T];
-    search s = search_open(k, L, T, NULL);
+    search s = search_open(k, L, T, fast, NULL);
     uint64_t random = 7;
     double more = 0, squares = 0, power = 0;
     for (size_t i = 0; i < blocks; i += 2) {
@@ -120,19 +120,21 @@ static excess measure(uint32_t k, uint32_t L, uint32_t T, size_t blocks)
     return (excess){100 * more / power, 100 * sqrt(squares - more * more / (double)blocks) / power};
 }
 
-/* Within 0.1 % of the oracle. The few blocks of L = 16 leave a deviation as large as that. */
+/* Within 0.1 % of the oracle, 0.2 % when fast. The few blocks of L = 16 leave a deviation as large
+ * as that. */
 static void test_error(void **state)
 {
     (void)state;
     const char *wanted = getenv("PLEACH_VITERBI_BLOCKS");
     for (uint32_t L = 12; L <= 16; L += 4)
-        for (uint32_t k = 2; k <= 4; k++) {
-            size_t blocks = wanted ? strtoul(wanted, NULL, 10) / 2 * 2 : L == 12 ? 128 : 12;
-            excess e = measure(k, L, 256, blocks);
-            print_message("k %u L %u: %+.3f %% +- %.3f over %zu blocks of 256\n", k, L, e.percent,
-                          e.deviation, blocks);
-            assert_true(e.percent < (blocks >= 128 ? 0.1 : 0.3));
-        }
+        for (uint32_t k = 2; k <= 4; k++)
+            for (int fast = 0; fast < 2; fast++) {
+                size_t blocks = wanted ? strtoul(wanted, NULL, 10) / 2 * 2 : L == 12 ? 128 : 12;
+                excess e = measure(k, L, 256, fast, blocks);
+                print_message("k %u L %u%s: %+.3f %% +- %.3f over %zu blocks of 256\n", k, L,
+                              fast ? " fast" : "", e.percent, e.deviation, blocks);
+                assert_true(e.percent < (fast ? 0.2 : 0.1) + (blocks < 128 ? 2 * e.deviation : 0));
+            }
 }
 
 /* Short blocks: a look from both sides at once finds better seams than the oracle's two halves. */
@@ -140,8 +142,8 @@ static void test_short_blocks(void **state)
 {
     (void)state;
     for (uint32_t k = 2; k <= 4; k++) {
-        assert_true(measure(k, 12, 32, 256).percent < -1);
-        assert_true(measure(k, 12, 64, 256).percent < 0);
+        assert_true(measure(k, 12, 32, false, 256).percent < -1);
+        assert_true(measure(k, 12, 64, false, 256).percent < 0);
     }
 }
 
@@ -183,7 +185,8 @@ static void test_pinned_run(void **state)
     uint64_t random = 3;
     for (uint32_t k = 2; k <= 4; k++)
         for (uint32_t T = 32; T <= 256; T *= 2) {
-            search s = search_open(k, 12, T, NULL), plain = search_open(k, 12, T, "c");
+            search s = search_open(k, 12, T, false, NULL),
+                   plain = search_open(k, 12, T, false, "c");
             int once = 0, twice = 0;
             real_forward = s.v.forward;
             s.v.forward = counted_forward;

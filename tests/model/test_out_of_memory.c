@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running out of memory: each allocation of a piece of work fails in turn, and the work ends with
+ * an error, no crash, nothing kept and nothing written; the next attempt with memory succeeds. */
+#include "quantised_model.h"
+#include "text_model.h"
+
+#include <sys/stat.h>
+
+/* ---- allocations ----------------------------------------------------------------------------- */
+
+static struct {
+    long left; /* allocations until one fails; below 0: none does */
+    long made; /* since the start of an attempt */
+    bool failed;
+} heap = {.left = -1};
+
+static bool refuse(void)
+{
+    __atomic_add_fetch(&heap.made, 1, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&heap.left, __ATOMIC_RELAXED) < 0) return false;
+    if (__atomic_fetch_sub(&heap.left, 1, __ATOMIC_RELAXED) != 0) return false;
+    heap.failed = true;
+    return true;
+}
+
+/* The library allocates by this call alone (base/memory.c); the program's own comes first. What
+ * jansson allocates is left out: releases up to 2.14 crash when their hash tables cannot grow. */
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    void *p;
+    return refuse() || posix_memalign(&p, alignment, size) ? NULL : p;
+}
+
+/* ---- attempts -------------------------------------------------------------------------------- */
+
+typedef pleach_status work_fn(pleach_error *err);
+
+/* Fails allocation 0, 1, 2, ... of the work, at most `most` of them evenly spread. */
+static void fail_each(const char *name, work_fn *f, long most)
+{
+    pleach_error err = {0};
+    if (f(&err) != PLEACH_OK) fail_msg("%s: %s", name, err.message);
+    heap.made = 0;
+    if (f(&err) != PLEACH_OK) fail_msg("%s, again: %s", name, err.message);
+    long all = heap.made, step = PL_MAX(all / most, 1), unharmed = 0, unreached = 0;
+    for (long i = 0; i < all; i += step) {
+        memset(&err, 0, sizeof err);
+        heap.failed = false;
+        heap.left = i;
+        pleach_status status = f(&err);
+        heap.left = -1;
+        if (!heap.failed)
+            unreached++; /* buffers grow by what threads and clock make of the work */
+        else if (status == PLEACH_OK)
+            unharmed++; /* a warning's text, a progress line: work goes on without */
+        else if (status != PLEACH_ERR_MEMORY || !*err.message)
+            fail_msg("%s, allocation %ld of %ld: status %d, \"%s\"", name, i, all, status,
+                     err.message);
+    }
+    print_message("%s: %ld allocations, every %ld of them failed; %ld did no harm, %ld were not "
+                  "reached\n", name, all, step, unharmed, unreached);
+    assert_true(unreached * step < PL_MAX(all / 2, 1));
+    if (f(&err) != PLEACH_OK) fail_msg("%s, at the end: %s", name, err.message);
+}
+
+static int no_text(void *user, const char *text, size_t size)
+{
+    (void)user;
+    (void)text;
+    (void)size;
+    return 0;
+}
+
+/* Opens a model and answers a prompt of six tokens with four. */
+static pleach_status answer(const char *path, pleach_error *err)
+{
+    static const int32_t prompt[] = {1, 2, 3, 4, 5, 6};
+    pleach_model *m = NULL;
+    pleach_session *s = NULL;
+    pleach_model_settings settings;
+    pleach_generation g;
+    pleach_model_settings_defaults(&settings);
+    pleach_generation_defaults(&g);
+    settings.threads = 2;
+    g.max_tokens = 4;
+    g.ignore_end = 1;
+    pleach_status status = pleach_model_open(path, &settings, &m, err);
+    if (status == PLEACH_OK) status = pleach_session_open(m, NULL, &s, err);
+    if (status == PLEACH_OK)
+        status = pleach_generate(s, prompt, 6, &g, no_text, NULL, NULL, err);
+    pleach_session_close(s);
+    pleach_model_close(m);
+    return status;
+}
+
+static folder text_folder;
+
+static pleach_status answer_packed(pleach_error *err)
+{
+    return answer(CHECKPOINTS "llama-packed", err);
+}
+
+static pleach_status answer_text(pleach_error *err)
+{
+    return answer(text_folder.path, err);
+}
+
+static pleach_status score(pleach_error *err)
+{
+    static const char text[] = "The quick brown fox jumps over the lazy dog, and again it does.";
+    pleach_model *m = NULL;
+    pleach_eval_settings settings;
+    pleach_eval_result result;
+    pleach_eval_settings_defaults(&settings);
+    settings.context = 16;
+    pleach_status status = pleach_model_open(text_folder.path, NULL, &m, err);
+    if (status == PLEACH_OK)
+        status = pleach_eval(m, m, text, sizeof text - 1, &settings, &result, err);
+    pleach_model_close(m);
+    return status;
+}
+
+static pleach_status encode(pleach_error *err)
+{
+    static float src[4 * 64];
+    static uint32_t codes[4 * 64 * 3 / 32];
+    static uint16_t scales[4];
+    const pleach_trellis t = {
+        .bits = 3, .state_bits = 12, .block = 64, .axis = 1, .rows = 4, .cols = 64};
+    for (int i = 0; i < 256; i++) src[i] = (float)(i * 37 % 101 - 50);
+    return pleach_trellis_encode(&t, codes, scales, src, NULL, err);
+}
+
+static bool opens(const char *path)
+{
+    pleach_model *m = NULL;
+    pleach_status status = pleach_model_open(path, NULL, &m, NULL);
+    pleach_model_close(m);
+    return status == PLEACH_OK;
+}
+
+/* What lies under the final name after a failure is whole: clearing up failed. */
+static pleach_status quantize(const char *calib, pleach_error *err)
+{
+    pleach_quantize_settings s;
+    struct stat st;
+    const char *out = in_work("out");
+    pleach_quantize_settings_defaults(&s);
+    s.calib = calib;
+    s.calib_tokens = 64;
+    s.threads = 1;
+    s.force = 1;
+    s.discard_partial = 1;
+    pleach_status status = pleach_quantize(text_folder.path, out, &s, NULL, err);
+    heap.left = -1;
+    assert_true(stat(out, &st) == 0 ? opens(out) : status != PLEACH_OK);
+    char command[1200];
+    snprintf(command, sizeof command, "rm -rf '%s' '%s.partial'", out, out);
+    assert_int_equal(system(command), 0);
+    return status;
+}
+
+static pleach_status quantize_plain(pleach_error *err)
+{
+    return quantize("none", err);
+}
+
+static pleach_status quantize_calibrated(pleach_error *err)
+{
+    return quantize(in_work("calib.txt"), err);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_answers(void **state)
+{
+    (void)state;
+    fail_each("packed model", answer_packed, 400);
+    fail_each("model with a tokenizer", answer_text, 400);
+}
+
+static void test_score(void **state)
+{
+    (void)state;
+    fail_each("score", score, 200);
+}
+
+static void test_encode(void **state)
+{
+    (void)state;
+    fail_each("encode", encode, 100);
+}
+
+static void test_quantize(void **state)
+{
+    (void)state;
+    fail_each("quantize", quantize_plain, 100);
+    fail_each("quantize with calibration", quantize_calibrated, 60);
+}
+
+static int set_up_all(void **state)
+{
+    text_folder = make_model(NULL);
+    set_up(state);
+    char text[801];
+    for (int i = 0; i < 800; i++) text[i] = (char)(' ' + i * 7 % 90);
+    folder_write(&work, "calib.txt", (text[800] = 0, text));
+    return 0;
+}
+
+static int tear_down_all(void **state)
+{
+    remove_folder(&text_folder, (const char *const[]){"config.json", "model.safetensors",
+                                                      "tokenizer.json"}, 3);
+    return tear_down(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_score),
+        cmocka_unit_test(test_quantize),
+    };
+    return cmocka_run_group_tests(tests, set_up_all, tear_down_all);
+}
