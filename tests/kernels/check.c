@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/half.h"
@@ -27,6 +29,7 @@ static const struct {
     {"viterbi", check_viterbi},
     {"product", check_product},
     {"trellis", check_trellis},
+    {"float", check_float},
     {"vector", check_vector},
 };
 
@@ -135,6 +138,19 @@ void *check_buffer(check *t, size_t bytes, size_t align)
     return g->data;
 }
 
+uint8_t *check_fenced(check *t, size_t bytes)
+{
+    static uint8_t *map;
+    const size_t size = 1 << 20;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!map) {
+        map = mmap(NULL, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED || mprotect(map + page, size, PROT_READ | PROT_WRITE) != 0) abort();
+    }
+    if (bytes > size) abort();
+    return map + page + (check_below(t, 2) ? 0 : size - bytes);
+}
+
 static void check_guards(check *t)
 {
     for (int i = 0; i < t->n_buffers; i++) {
@@ -203,6 +219,11 @@ bool check_good(const check *t)
 bool check_is_reference(const check *t)
 {
     return strcmp(t->level, "c") == 0;
+}
+
+bool check_benches(const check *t)
+{
+    return t->bench && t->good;
 }
 
 /* A test's random numbers depend on the seed and its name alone, so that a filter does not change

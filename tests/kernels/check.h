@@ -46,6 +46,9 @@ bool check_good(const check *t);
 /* True at level "c": the place to compare the portable kernel with an independent formula. */
 bool check_is_reference(const check *t);
 
+/* True when speeds are wanted and nothing has failed. */
+bool check_benches(const check *t);
+
 /* Random numbers from the printed seed. check_below: 0 .. n-1. */
 uint64_t check_rnd(check *t);
 uint32_t check_below(check *t, uint32_t n);
@@ -55,6 +58,8 @@ double check_normal(check *t); /* N(0, 1) */
 /* `bytes` bytes of random contents between two guard areas; the start is misaligned by a random
  * multiple of `align` (a power of two, 1 to 64: what the kernel's contract promises). */
 void *check_buffer(check *t, size_t bytes, size_t align);
+/* Memory that ends, or begins, where reading on is a fault. One at a time, at most 1 MiB. */
+uint8_t *check_fenced(check *t, size_t bytes);
 /* Frees all buffers of this test, after checking their guards. */
 void check_release(check *t);
 
@@ -84,6 +89,7 @@ bool check_timer_next(check_timer *timer);
     for (check_timer timer_ = check_timer_start((t), (units), (label)); check_timer_next(&timer_);)
 
 /* One per family. */
-check_family_fn check_rotate, check_trellis, check_viterbi, check_product, check_vector;
+check_family_fn check_rotate, check_trellis, check_viterbi, check_product, check_vector,
+    check_float;
 
 #endif

@@ -6,29 +6,12 @@
 #include "check.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/compiler.h"
 #include "codec/trellis.h"
 
 enum { MOST_ROWS = 150 };
-
-/* Memory for codes that ends, or begins, where reading on is a fault. One at a time. */
-static uint8_t *fenced(check *t, size_t bytes)
-{
-    static uint8_t *map;
-    const size_t size = 1 << 20;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (!map) {
-        map = mmap(NULL, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (map == MAP_FAILED || mprotect(map + page, size, PROT_READ | PROT_WRITE) != 0) abort();
-    }
-    if (bytes > size) abort();
-    return map + page + (check_below(t, 2) ? 0 : size - bytes);
-}
 
 /* A random coded matrix with random activations: operands of one product. */
 typedef struct problem {
@@ -54,7 +37,7 @@ static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsign
                             .rows = 1 + check_below(t, MOST_ROWS),
                             .cols = (uint64_t)T * (1 + check_below(t, 3))};
     p->codes_bytes = pleach_trellis_words(&p->t) * 4;
-    p->codes = fenced(t, p->codes_bytes);
+    p->codes = check_fenced(t, p->codes_bytes);
     check_fill(t, p->codes, p->codes_bytes);
     p->groups = axis ? p->t.cols / T * pl_block_groups(T) : (p->t.rows + 63) / 64;
     p->width = axis ? p->t.cols : (p->t.rows + 63) / 64 * 64;
@@ -211,7 +194,7 @@ static void check_values(check *t, const pl_kernels *c, const pl_kernels *isa, u
         check_release(t);
         pleach_trellis g = {.bits = k, .state_bits = L, .block = 32 * (1 + check_below(t, 32))};
         size_t bytes = pl_trellis_block_words(&g) * 4;
-        uint8_t *block = fenced(t, bytes);
+        uint8_t *block = check_fenced(t, bytes);
         int16_t *want = check_buffer(t, g.block * 2, 2), *got = check_buffer(t, g.block * 2, 2);
         check_fill(t, block, bytes);
         c->product.values[k - 2][L == 16](want, block, g.block);
