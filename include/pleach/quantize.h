@@ -118,7 +118,8 @@ typedef struct pleach_quantize_summary {
 } pleach_quantize_summary;
 PLEACH_API void pleach_quantize_summary_free(pleach_quantize_summary *s);
 
-/* The plan alone: reads headers, and with a budget the weights; writes nothing. */
+/* The plan alone: reads headers, and with a budget the weights, and the statistics if they are there
+ * already; writes nothing. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_quantize_plan(
     const char *source, const pleach_quantize_settings *settings, pleach_quantize_summary *summary,
     pleach_error *err);

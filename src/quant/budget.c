@@ -250,7 +250,8 @@ pleach_status pl_budget_measure(pl_plan *plan, const pl_statistics *statistics,
                                 const pl_kernels *kernels, pl_warnings *warnings, pleach_error *err)
 {
     if (statistics) return measure_by_statistics(plan, statistics, kernels, warnings, err);
-    pl_warn(warnings, "no calibration: the budget is spent by the error of the weights alone");
+    pl_warn(warnings, "no %s: the budget is spent by the error of the weights alone",
+            strcmp(plan->settings.calib, "none") ? "statistics yet" : "calibration");
     for (size_t i = 0; i < plan->n_items; i++)
         if (plan->items[i].coding == PL_CODING_TRELLIS)
             PL_TRY(measure_item(plan, &plan->items[i], err));

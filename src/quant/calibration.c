@@ -292,6 +292,26 @@ static pleach_status open_statistics(pl_calibration *c, const pl_plan *plan,
     return pl_statistics_open(dir, binding, &c->statistics, err);
 }
 
+static json_t *make_binding(const pl_calibration *c, const json_t *source)
+{
+    return json_pack("{s:i, s:O, s:O}", "version", BINDING_VERSION, "model", source, "text", c->text);
+}
+
+pleach_status pl_calibration_find(pl_calibration *c, const pl_plan *plan, const json_t *source,
+                                  pl_warnings *warnings, pleach_error *err)
+{
+    const char *dir = plan->settings.statistics;
+    if (!c->wanted || !dir) return PLEACH_OK;
+    json_t *binding = make_binding(c, source);
+    if (!binding) return pl_fail_memory(err, "calibration", 0);
+    pleach_status status = pl_statistics_open(dir, binding, &c->statistics, err);
+    json_decref(binding);
+    if (status == PLEACH_ERR_MISSING) return PLEACH_OK;
+    if (status == PLEACH_OK) status = check_gathered(c, &plan->settings, dir, err);
+    if (status == PLEACH_OK) status = warn_of_gaps(c, plan, warnings, err);
+    return status;
+}
+
 pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const pl_kernels *kernels,
                                  const json_t *source, const char *work_dir,
                                  pl_calibrate_progress_fn *progress, void *user,
@@ -303,8 +323,7 @@ pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const p
     pl_compute compute = {.kernels = *kernels, .threads = set->threads, .arith = PLEACH_ARITH_F32};
     s.progress = progress;
     s.user = user;
-    json_t *binding = json_pack("{s:i, s:O, s:O}", "version", BINDING_VERSION, "model", source,
-                                "text", c->text);
+    json_t *binding = make_binding(c, source);
     char *inside = pl_path_join(work_dir, "statistics"), *text = pl_path_join(work_dir, TEXT_FILE);
     const char *dir = set->statistics ? set->statistics : inside;
     pleach_status status = binding && inside && text ? PLEACH_OK : pl_fail_memory(err, "calibration", 0);

@@ -31,6 +31,10 @@ pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const p
                                  pl_calibrate_progress_fn *progress, void *user,
                                  pl_warnings *warnings, pleach_error *err);
 
+/* Opens the statistics of this source that the settings name, where they are gathered already. */
+pleach_status pl_calibration_find(pl_calibration *c, const pl_plan *plan, const json_t *source,
+                                  pl_warnings *warnings, pleach_error *err);
+
 /* Makes sure that `ids` holds the text, which a run over statistics that were there already has not
  * written yet. */
 pleach_status pl_calibration_need_text(pl_calibration *c, const pl_plan *plan,

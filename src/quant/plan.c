@@ -69,6 +69,8 @@ static pleach_status check_calibration(pleach_quantize_settings *s, pleach_error
                "refine is %d, expected 0 to 1000 passes", s->refine);
     PL_FAIL_IF(s->refine && strcmp(s->calib, "none") == 0, err, PLEACH_ERR_ARGUMENT,
                "refining needs a text to calibrate on, and calib is none");
+    PL_FAIL_IF(s->statistics && strcmp(s->calib, "none") == 0, err, PLEACH_ERR_ARGUMENT,
+               "statistics are of a text, and calib is none");
     PL_FAIL_IF(s->two_sided && strcmp(s->calib, "none") == 0, err, PLEACH_ERR_ARGUMENT,
                "two-sided feedback needs a text to calibrate on, and calib is none");
     PL_FAIL_IF(s->two_sided && s->axis == 1, err, PLEACH_ERR_ARGUMENT,
@@ -107,7 +109,7 @@ static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *e
 
 static pl_feedback_settings plan_feedback(const pleach_quantize_settings *s)
 {
-    bool calibrated = s->statistics || (s->calib && strcmp(s->calib, "none") != 0);
+    bool calibrated = strcmp(s->calib, "none") != 0;
     return (pl_feedback_settings){.inputs = calibrated,
                                   .outputs = calibrated && s->fisher && s->two_sided,
                                   .two_sided = s->two_sided != 0,

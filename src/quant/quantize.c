@@ -458,19 +458,44 @@ pleach_status pleach_quantize(const char *source, const char *out,
     return status;
 }
 
+/* Statistics that another run left make the plan that a run with them would. */
+static pleach_status find_statistics(const pl_plan *plan, pl_calibration *calibration,
+                                     pl_warnings *warnings, pleach_error *err)
+{
+    if (!pl_has_budget(plan) || !plan->settings.statistics) return PLEACH_OK;
+    PL_TRY(pl_calibration_open(calibration, plan, warnings, err));
+    json_t *fingerprint = pl_source_fingerprint(plan->source, plan->settings.threads);
+    if (!fingerprint) return pl_fail_memory(err, "the plan", 0);
+    pleach_status status = pl_calibration_find(calibration, plan, fingerprint, warnings, err);
+    json_decref(fingerprint);
+    return status;
+}
+
+static pleach_status plan_alone(pl_plan *plan, pl_calibration *calibration, pl_warnings *warnings,
+                                pleach_quantize_summary *summary, pleach_error *err)
+{
+    unsigned cpu;
+    pl_kernels kernels;
+    if (pl_cpu_level(plan->settings.cpu, &cpu) == 0) pl_kernels_init(&kernels, cpu);
+    PL_TRY(find_statistics(plan, calibration, warnings, err));
+    PL_TRY(spend_budget(plan, calibration->statistics, &kernels, warnings, err));
+    note_untied(plan, warnings);
+    return pl_summary_make(plan, NULL, warnings, summary, err);
+}
+
 pleach_status pleach_quantize_plan(const char *source, const pleach_quantize_settings *settings,
                                    pleach_quantize_summary *summary, pleach_error *err)
 {
     pleach_checkpoint *c;
     pl_plan plan = {0};
+    pl_calibration calibration = {0};
     pl_warnings warnings = {0};
     *summary = (pleach_quantize_summary){0};
     PL_TRY(pl_checkpoint_open(source, &c, err));
     pleach_status status = pl_plan_open(&plan, c, settings, err);
-    if (status == PLEACH_OK) status = spend_budget(&plan, NULL, NULL, &warnings, err);
-    if (status == PLEACH_OK) note_untied(&plan, &warnings);
-    if (status == PLEACH_OK) status = pl_summary_make(&plan, NULL, &warnings, summary, err);
+    if (status == PLEACH_OK) status = plan_alone(&plan, &calibration, &warnings, summary, err);
     pl_free(warnings.lines);
+    pl_calibration_close(&calibration);
     pl_plan_close(&plan);
     pleach_checkpoint_close(c);
     return status;

@@ -280,6 +280,37 @@ static void overflow_is_reported(void **state)
     pleach_quantize_summary_free(&summary);
 }
 
+/* A budget is planned without a run by the statistics of an earlier one, and as in a run. */
+static void plan_uses_statistics(void **state)
+{
+    (void)state;
+    pleach_quantize_settings s = settings(text_file());
+    pleach_quantize_summary without, plan, made;
+    size_t differ = 0;
+    s.statistics = at("for-plan");
+    s.budget = 2.9;
+    must(pleach_quantize_plan(model.path, &s, &without, &err));
+    assert_false(pl_exists(at("for-plan")));
+    assert_non_null(strstr(without.warnings[without.n_warnings - 1], "no statistics yet"));
+    must(pleach_quantize(model.path, at("by-plan"), &s, &made, &err));
+    must(pleach_quantize_plan(model.path, &s, &plan, &err));
+    for (size_t i = 0; i < plan.n_items; i++) {
+        assert_int_equal(plan.items[i].k, made.items[i].k);
+        assert_true(plan.items[i].predicted_loss == made.items[i].predicted_loss);
+        differ += plan.items[i].k != without.items[i].k;
+    }
+    assert_true(differ > 0);
+    pleach_quantize_summary_free(&without);
+    pleach_quantize_summary_free(&plan);
+    pleach_quantize_summary_free(&made);
+    s.calib_tokens--;
+    assert_refused(pleach_quantize_plan(model.path, &s, &plan, &err), PLEACH_ERR_MISMATCH,
+                   "text.tokens is 1124 there and 1123 now");
+    s.calib = "none";
+    assert_refused(pleach_quantize_plan(model.path, &s, &plan, &err), PLEACH_ERR_ARGUMENT,
+                   "calib is none");
+}
+
 /* Folding codes some matrices along their inputs, where there is no second side: the report says so. */
 static void one_side_is_reported(void **state)
 {
@@ -309,6 +340,7 @@ int main(void)
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(memory_is_promised),
         cmocka_unit_test(overflow_is_reported),
+        cmocka_unit_test(plan_uses_statistics),
         cmocka_unit_test(one_side_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
