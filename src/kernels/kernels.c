@@ -34,6 +34,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_vector_avx2(k);
     pl_kernels_init_product_avx2(k);
     pl_kernels_init_trellis_avx2(k);
+    pl_kernels_init_float_avx2(k);
     pl_kernels_init_attention_avx2(k);
     if (!(cpu & PL_CPU_AVX512)) return;
     pl_kernels_init_viterbi_avx512(k);

@@ -29,8 +29,9 @@ size_t pl_float_product_scratch(size_t block, size_t M)
     return 2 * M * pl_span_round(block) * sizeof(float) + 256 * 1024;
 }
 
-/* 32 bits a number, in blocks padded to spans. */
+/* 32 bits a number, in blocks padded to spans, and a line more: rows a multiple of 4096 bytes apart
+ * would all lie in the same set of a cache. */
 size_t pl_float_prepared_bytes(size_t block, size_t blocks)
 {
-    return blocks * pl_span_round(block) * sizeof(float);
+    return blocks * pl_span_round(block) * sizeof(float) + 64;
 }

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trellis products in floating point for AVX2 and FMA. */
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "trellis_windows_avx2.h"
+
+typedef __m256 fvec, mvec;
+#define PAIR 1
+enum {
+    DIRECT_SUMS = 8,
+    STRIP_ROWS = 6, /* activation rows on two registers of outputs: 12 sums, 2 weights, 1 more */
+    TILE_X = 3      /* activation rows on four rows of weights */
+};
+
+static PL_ALWAYS_INLINE fvec f_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
+{
+    _mm256_storeu_ps(p, v);
+}
+
+static PL_ALWAYS_INLINE fvec f_splat(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static PL_ALWAYS_INLINE fvec fold(fvec a, fvec b)
+{
+    return _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+}
+
+/* Lane r: the sum of the lanes of v[r]. */
+static PL_ALWAYS_INLINE __m128 f_sum4(const fvec v[4])
+{
+    fvec a = fold(v[0], v[2]), b = fold(v[1], v[3]); /* 0 2 0 2 ..., 1 3 1 3 ... */
+    fvec c = fold(a, b);
+    return _mm_add_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1));
+}
+
+static PL_ALWAYS_INLINE mvec m_load(const void *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+static PL_ALWAYS_INLINE void m_store(void *p, mvec v)
+{
+    _mm256_store_ps(p, v);
+}
+
+static PL_ALWAYS_INLINE mvec m_splat(const void *p)
+{
+    return _mm256_broadcast_ss(p);
+}
+
+static PL_ALWAYS_INLINE fvec mac(fvec sum, mvec w, mvec x)
+{
+    return _mm256_fmadd_ps(w, x, sum);
+}
+
+static PL_ALWAYS_INLINE fvec real(vec x)
+{
+    vec bytes = _mm256_maddubs_epi16(x, _mm256_set1_epi8(1));
+    vec sum = _mm256_madd_epi16(bytes, _mm256_set1_epi16(1));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(sum, _mm256_set1_epi32(510)));
+}
+
+/* 1.5 * 2^16 times a number's power of two, added and taken off again, leaves no room for the last
+ * 16 bits of its mantissa. */
+static PL_ALWAYS_INLINE fvec round_weight(fvec v)
+{
+    const __m256i exponent = _mm256_set1_epi32(0x7f800000);
+    const __m256i more = _mm256_set1_epi32((16 << 23) + 0x400000);
+    __m256i power = _mm256_and_si256(_mm256_castps_si256(v), exponent);
+    __m256 big = _mm256_castsi256_ps(_mm256_add_epi32(power, more));
+    return _mm256_sub_ps(_mm256_add_ps(v, big), big);
+}
+
+#include "trellis_float_body.h"
+
+FLOAT_PRODUCTS(avx2, f32, PL_FLOAT_F32)
+FLOAT_PRODUCTS(avx2, bf16, PL_FLOAT_BF16)
+
+void pl_kernels_init_float_avx2(pl_kernels *table)
+{
+    pl_float_kernels *f = &table->floats;
+    SET_FLOAT_PRODUCTS(f, avx2, f32, PL_FLOAT_F32);
+    SET_FLOAT_PRODUCTS(f, avx2, bf16, PL_FLOAT_BF16);
+}
