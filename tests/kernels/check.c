@@ -272,6 +272,11 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+bool check_benching(const check *t)
+{
+    return t->bench && t->good;
+}
+
 check_timer check_timer_start(check *t, double units, const char *label)
 {
     return (check_timer){.t = t, .units = units, .label = label, .best = INFINITY, .runs = -1};
@@ -280,7 +285,7 @@ check_timer check_timer_start(check *t, double units, const char *label)
 bool check_timer_next(check_timer *timer)
 {
     check *t = timer->t;
-    if (!t->bench || !t->good) return false;
+    if (!check_benching(t)) return false;
     double now = seconds();
     if (timer->runs < 0)
         timer->deadline = now + 0.5;

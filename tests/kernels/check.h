@@ -75,6 +75,9 @@ bool check_close(check *t, const float *got, const double *want, const double *b
 /* Fails the test with a text of one's own. */
 void check_fail(check *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* True with --bench and no difference found so far. */
+bool check_benching(const check *t);
+
 /* check_bench(t, units, "Gw/s") statement;
  * With --bench and a passing test: repeats the statement and prints the best units per second. */
 typedef struct check_timer {

@@ -16,6 +16,7 @@ enum { MOST_ROWS = 150 };
 /* A random coded matrix with random activations: operands of one product. */
 typedef struct problem {
     pleach_trellis t;
+    unsigned i8;
     size_t M, split, groups, codes_bytes;
     uint8_t *codes;
     int16_t *q; /* [M][width], width: padded rows (axis 0) or columns (axis 1) */
@@ -24,12 +25,12 @@ typedef struct problem {
     void *scratch;
 } problem;
 
-static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsigned L)
+static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsigned L, unsigned i8)
 {
     static const uint32_t blocks[] = {32, 64, 96, 128, 160, 192, 224, 256, 288, 384, 512, 1024};
     uint32_t T = blocks[check_below(t, check_below(t, 4) ? 8 : PL_COUNT(blocks))];
-    size_t M = check_below(t, 3) ? 1 : 1 + check_below(t, 20);
-    *p = (problem){.M = M, .split = 64 * (1 + check_below(t, 2))};
+    size_t M = check_below(t, 3) ? 1 + check_below(t, 9) : 1 + check_below(t, PL_PRODUCT_ROWS);
+    *p = (problem){.M = M, .i8 = i8, .split = 64 * (1 + check_below(t, 2))};
     p->t = (pleach_trellis){.bits = k,
                             .state_bits = L,
                             .block = T,
@@ -46,9 +47,9 @@ static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsign
     for (size_t m = 0; m < M; m++) {
         uint32_t kind = check_below(t, 4);
         for (size_t i = 0; i < p->width; i++) {
-            int32_t v = (int32_t)check_below(t, 65535) - 32767;
-            if (kind == 0) v = i & 1 ? -32767 : 32767;
-            if (kind == 1) v = 32767;
+            int32_t most = i8 ? 127 : 32767, v = (int32_t)check_below(t, 2 * most + 1) - most;
+            if (kind == 0) v = i & 1 ? -most : most;
+            if (kind == 1) v = most;
             if (!axis && i >= p->t.rows) v = 0;
             p->q[m * p->width + i] = (int16_t)v;
         }
@@ -64,6 +65,7 @@ static void run(check *t, const pl_kernels *kernels, const problem *p, size_t b,
     unsigned k = p->t.bits - 2, L = p->t.state_bits == 16;
     size_t T = p->t.block, blocks = p->t.cols / T, bytes = pl_trellis_block_words(&p->t) * 4;
     const int16_t *q = p->q + m0 * p->width;
+    const pl_product_kernels *product = &kernels->product;
     pl_trellis_product job = {.codes = p->codes,
                               .row_bytes = blocks * bytes,
                               .rows = p->t.rows,
@@ -80,13 +82,13 @@ static void run(check *t, const pl_kernels *kernels, const problem *p, size_t b,
     if (p->t.axis == 0) {
         job.codes += b * bytes;
         job.out_stride = T;
-        kernels->product.axis0[k][L](&job);
+        (p->i8 ? product->axis0_i8 : product->axis0)[k][L](&job);
     } else {
         void *prepared = check_buffer(t, pl_trellis_prepared_bytes(T, blocks, M), 64);
-        kernels->product.prepare(prepared, q, T, blocks, M);
+        (p->i8 ? product->prepare_i8 : product->prepare)(prepared, q, T, blocks, M);
         job.q = prepared;
         job.out_stride = p->t.rows;
-        kernels->product.axis1[k][L](&job);
+        (p->i8 ? product->axis1_i8 : product->axis1)[k][L](&job);
     }
 }
 
@@ -109,7 +111,9 @@ static void check_formula(check *t, const problem *p, size_t b, const float *got
                 for (size_t i = 0; i < T; i++) {
                     size_t g = p->t.axis ? c * pl_block_groups(T) + (T - 1 - i) / 128 : r / 64;
                     double q = p->q[m * p->width + (p->t.axis ? c * T + i : r)];
-                    double v = q * pl_trellis_y(states[i]) * p->steps[m * p->groups + g];
+                    int32_t y = pl_trellis_y(states[i]);
+                    double v = q * (p->i8 ? 8 * ((y + 510) / 4) - 1017 : y) *
+                               p->steps[m * p->groups + g];
                     want[p->t.axis ? r : i] += v;
                     bound[p->t.axis ? r : i] += fabs(v);
                 }
@@ -121,12 +125,12 @@ static void check_formula(check *t, const problem *p, size_t b, const float *got
 }
 
 static void check_axis(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned axis,
-                       unsigned k, unsigned L)
+                       unsigned k, unsigned L, unsigned i8)
 {
     for (int round = 0; round < 60 && check_good(t); round++) {
         problem p;
         check_release(t);
-        make_problem(t, &p, axis, k, L);
+        make_problem(t, &p, axis, k, L, i8);
         size_t outputs = axis ? p.t.rows : p.t.block,
                b = check_below(t, (uint32_t)(p.t.cols / p.t.block));
         size_t bytes = p.M * outputs * 4;
@@ -141,50 +145,88 @@ static void check_axis(check *t, const pl_kernels *c, const pl_kernels *isa, uns
     }
 }
 
-/* 1536 stored rows by eight blocks of 256, M activation rows. */
-static void bench_product(check *t, const pl_kernels *isa, unsigned axis, unsigned k, unsigned L,
-                          size_t M, size_t T, const char *label)
+/* ---- speed ----------------------------------------------------------------------------------- */
+
+/* A matrix that is walked as a layer's product is: runs of `rows` stored rows, each from its first
+ * block column to its last, one run a repetition. With one run the codes stay in the second-level
+ * cache; with many they come from memory. */
+typedef struct walk {
+    unsigned axis, k, L, i8;
+    size_t T, rows, cols, runs;
+} walk;
+
+static uint8_t *bench_codes(size_t bytes)
 {
-    check_release(t);
-    problem p = {.M = M, .split = 256, .width = 1536, .groups = 64};
-    p.t = (pleach_trellis){.bits = k,
-                           .state_bits = L,
-                           .block = (uint32_t)T,
-                           .axis = axis,
-                           .rows = 1536,
-                           .cols = 1536 / T * T};
-    p.codes_bytes = pleach_trellis_words(&p.t) * 4;
-    p.codes = check_buffer(t, p.codes_bytes, 1);
-    p.q = check_buffer(t, M * p.width * 2, 64);
-    p.steps = check_buffer(t, M * p.groups * 4, 64);
-    p.scratch = check_buffer(t, pl_trellis_product_scratch(T, M), 64);
-    float *out = check_buffer(t, M * 1536 * 4, 64);
-    memset(p.steps, 0, M * p.groups * 4);
-    size_t blocks = p.t.cols / T, bytes = pl_trellis_block_words(&p.t) * 4;
-    void *prepared = check_buffer(t, pl_trellis_prepared_bytes(T, blocks, M), 64);
-    isa->product.prepare(prepared, p.q, T, blocks, M);
-    pl_trellis_product job = {.codes = p.codes,
-                              .row_bytes = blocks * bytes,
-                              .rows = 1536,
-                              .block = T,
-                              .blocks = blocks,
-                              .split = 256,
-                              .M = M,
-                              .q = axis ? prepared : p.q,
-                              .q_stride = p.width,
-                              .steps = p.steps,
-                              .step_stride = p.groups,
-                              .out = out,
-                              .scratch = p.scratch,
-                              .out_stride = axis ? 1536 : T};
-    check_bench(t, 1e-9 * 1536 * (double)p.t.cols * (double)M, label)
-    {
-        if (axis) isa->product.axis1[k - 2][L == 16](&job);
-        for (size_t b = 0; !axis && b < blocks; b++) {
-            job.codes = p.codes + b * bytes;
-            isa->product.axis0[k - 2][L == 16](&job);
-        }
+    static uint8_t *codes;
+    const size_t most = (size_t)160 << 20;
+    if (!codes) {
+        codes = malloc(most);
+        if (!codes) abort();
+        uint64_t x = 1;
+        for (size_t i = 0; i < most; i += 8, x = x * 6364136223846793005u + 1442695040888963407u)
+            memcpy(codes + i, &x, 8);
     }
+    if (bytes > most) abort();
+    return codes;
+}
+
+static void bench_walk(check *t, const pl_kernels *isa, const walk *w, size_t M, const char *label)
+{
+    if (!check_benching(t)) return;
+    check_release(t);
+    const pl_product_kernels *k = &isa->product;
+    size_t blocks = w->cols / w->T, bytes = w->T * w->k / 8, row_bytes = blocks * bytes;
+    size_t width = w->axis ? w->cols : w->rows, outputs = w->axis ? w->rows : w->T;
+    int16_t *q = check_buffer(t, M * width * 2, 64);
+    for (size_t i = 0; i < M * width; i++) q[i] = w->i8 ? q[i] % 128 : q[i];
+    float *steps = check_buffer(t, M * width / 32 * 4, 64);
+    memset(steps, 0, M * width / 32 * 4);
+    void *prepared = check_buffer(t, pl_trellis_prepared_bytes(w->T, blocks, M), 64);
+    if (w->axis) (w->i8 ? k->prepare_i8 : k->prepare)(prepared, q, w->T, blocks, M);
+    pl_trellis_product_fn *axis0 = (w->i8 ? k->axis0_i8 : k->axis0)[w->k - 2][w->L == 16];
+    pl_trellis_product_fn *axis1 = (w->i8 ? k->axis1_i8 : k->axis1)[w->k - 2][w->L == 16];
+    pl_trellis_product job = {.row_bytes = row_bytes,
+                              .rows = w->rows,
+                              .block = w->T,
+                              .blocks = blocks,
+                              .split = w->rows,
+                              .M = M,
+                              .q = w->axis ? prepared : q,
+                              .q_stride = width,
+                              .steps = steps,
+                              .step_stride = width / 32,
+                              .out = check_buffer(t, M * outputs * 4, 64),
+                              .scratch = check_buffer(t, pl_trellis_product_scratch(w->T, M), 64),
+                              .out_stride = outputs};
+    const uint8_t *codes = bench_codes(w->runs * w->rows * row_bytes);
+    size_t run = 0;
+    check_bench(t, 1e-9 * (double)(w->rows * w->cols * M), label)
+    {
+        job.codes = codes + run * w->rows * row_bytes;
+        if (w->axis) axis1(&job);
+        for (size_t b = 0; !w->axis && b < blocks; b++, job.codes += bytes) axis0(&job);
+        run = (run + 1) % w->runs;
+    }
+}
+
+static void bench(check *t, const pl_kernels *isa, unsigned axis, unsigned k, unsigned L,
+                  unsigned i8)
+{
+    static const struct {
+        size_t M;
+        const char *label;
+    } many[] = {{2, "M2"}, {4, "M4"}, {8, "M8"}, {32, "M32"}, {64, "M64"}};
+    walk w = {axis, k, L, i8, 256, axis ? 256 : 320, 1024, 1};
+    bench_walk(t, isa, &w, 1, "Gw/s");
+    walk other = w;
+    other.T = 192;
+    other.cols = 960;
+    bench_walk(t, isa, &other, 1, "T192");
+    w.rows = axis ? 128 : 320; /* of 17408 x 5120, and more of them than a cache holds */
+    w.cols = axis ? 5120 : 17408;
+    w.runs = ((size_t)160 << 20) / (w.rows * w.cols * k / 8);
+    bench_walk(t, isa, &w, 1, "memory");
+    for (size_t i = 0; i < PL_COUNT(many); i++) bench_walk(t, isa, &w, many[i].M, many[i].label);
 }
 
 static void check_values(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned k,
@@ -210,30 +252,30 @@ static void check_values(check *t, const pl_kernels *c, const pl_kernels *isa, u
     }
 }
 
+static void check_product_of(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned axis,
+                             unsigned k, unsigned L, unsigned i8)
+{
+    const pl_product_kernels *a = &c->product, *b = &isa->product;
+    const unsigned i = k - 2, j = L == 16;
+    bool improved = axis ? (i8 ? a->axis1_i8[i][j] != b->axis1_i8[i][j]
+                               : a->axis1[i][j] != b->axis1[i][j])
+                         : (i8 ? a->axis0_i8[i][j] != b->axis0_i8[i][j]
+                               : a->axis0[i][j] != b->axis0[i][j]);
+    if (!check_begin(t, improved, "trellis_axis%u_%s_k%u_l%u", axis, i8 ? "i8" : "i16", k, L))
+        return;
+    check_axis(t, c, isa, axis, k, L, i8);
+    bench(t, isa, axis, k, L, i8);
+    check_end(t);
+}
+
 void check_trellis(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
-    for (unsigned k = 2; k <= 4; k++)
-        for (unsigned L = 12; L <= 16; L += 4) {
-            const int i = L == 16;
-            if (check_begin(t, isa->product.axis0[k - 2][i] != c->product.axis0[k - 2][i],
-                            "trellis_axis0_k%u_l%u", k, L)) {
-                check_axis(t, c, isa, 0, k, L);
-                bench_product(t, isa, 0, k, L, 1, 256, "Gw/s");
-                bench_product(t, isa, 0, k, L, 1, 192, "Gw/s T192");
-                bench_product(t, isa, 0, k, L, 8, 256, "Gmac/s M8");
-                bench_product(t, isa, 0, k, L, 64, 256, "Gmac/s M64");
-                check_end(t);
-            }
-            if (check_begin(t, isa->product.axis1[k - 2][i] != c->product.axis1[k - 2][i],
-                            "trellis_axis1_k%u_l%u", k, L)) {
-                check_axis(t, c, isa, 1, k, L);
-                bench_product(t, isa, 1, k, L, 1, 256, "Gw/s");
-                bench_product(t, isa, 1, k, L, 1, 192, "Gw/s T192");
-                bench_product(t, isa, 1, k, L, 8, 256, "Gmac/s M8");
-                bench_product(t, isa, 1, k, L, 64, 256, "Gmac/s M64");
-                check_end(t);
-            }
-            if (check_begin(t, isa->product.values[k - 2][i] != c->product.values[k - 2][i],
+    for (unsigned L = 12; L <= 16; L += 4)
+        for (unsigned k = 2; k <= 4; k++) {
+            for (unsigned i = 0; i < 4; i++) check_product_of(t, c, isa, i % 2, k, L, i / 2);
+            if (check_begin(t,
+                            isa->product.values[k - 2][L == 16] !=
+                                c->product.values[k - 2][L == 16],
                             "trellis_values_k%u_l%u", k, L)) {
                 check_values(t, c, isa, k, L);
                 check_end(t);
