@@ -343,7 +343,7 @@ static const option options[] = {
      .min = 0,
      .max = 1e6,
      .automatic = "no limit",
-     .help = "what calibration may use, in 10^9 bytes; with less it takes longer",
+     .help = "what the run may use, in 10^9 bytes; with less it takes longer",
      OPTION_AT(quantize_values, memory)},
     {.name = "plain-hessian",
      .type = OPTION_FLAG,

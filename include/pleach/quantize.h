@@ -57,7 +57,7 @@ typedef struct pleach_quantize_settings {
     size_t calib_tokens;   /* at most; default 20480 */
     const char *statistics; /* folder that keeps what calibration found, for other runs; NULL
                                (default): in the work folder, and gone with it */
-    uint64_t memory;       /* bytes that calibration may use; 0 (default): what it likes */
+    uint64_t memory;       /* bytes that the run may use; 0 (default): what it likes */
     int fisher;            /* 1 (default): statistics weighted by loss too (a backward pass) */
     /* Error feedback, when there are statistics. */
     int two_sided;         /* 1: by the output's statistics too; needs fisher, a text, axis 0 */

@@ -89,15 +89,6 @@ uint64_t pl_calibration_memory(const pl_plan *plan)
     return PL_MAX(gathering, writing);
 }
 
-static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
-{
-    uint64_t need = pl_calibration_memory(plan);
-    PL_FAIL_IF(plan->settings.memory && need > plan->settings.memory, err, PLEACH_ERR_LIMIT,
-               "calibration needs %llu bytes of memory, %llu are allowed",
-               (unsigned long long)need, (unsigned long long)plan->settings.memory);
-    return PLEACH_OK;
-}
-
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static pleach_status open_tokenizer(pl_calibration *c, const pl_plan *plan, pleach_error *err)
@@ -142,7 +133,6 @@ pleach_status pl_calibration_open(pl_calibration *c, const pl_plan *plan, pl_war
 {
     if (!wanted(&plan->settings)) return PLEACH_OK;
     c->wanted = true;
-    PL_TRY(check_memory(plan, err));
     PL_TRY(open_tokenizer(c, plan, err));
     PL_TRY(read_text(c, plan, err));
     size_t n = writes_itself(&plan->settings) ? plan->settings.calib_tokens : c->ids.n;

@@ -15,6 +15,7 @@
 
 #define STRIP_NUMBERS ((uint64_t)1 << 21) /* encoded between two progress calls */
 #define AFFINE_ROWS 256 /* read at once, and the sample by which the type of scales is chosen */
+#define MAPPED_AROUND ((uint64_t)128 << 10) /* that a system maps at most with a row that is read */
 
 /* ---- the coder ------------------------------------------------------------------------------ */
 
@@ -62,6 +63,13 @@ uint64_t pl_coder_memory(const pl_plan_item *items, size_t n, const pl_feedback_
     buffer_sizes s = largest(items, n, feedback);
     return (s.matrix + s.decoded) * sizeof(float) + (s.input + s.output) * sizeof(double) + s.data +
            s.blocks;
+}
+
+uint64_t pl_coder_pages(const pl_plan_item *item)
+{
+    uint64_t all = item->source.weight->n_bytes;
+    if (item->coding != PL_CODING_AFFINE || item->source.coding == PL_CODING_TRELLIS) return all;
+    return PL_MIN(all, AFFINE_ROWS * (all / item->module.out + MAPPED_AROUND));
 }
 
 pleach_status pl_coder_open(pl_coder *c, const pl_plan_item *items, size_t n, pleach_error *err)
@@ -160,6 +168,13 @@ static double code_affine_rows(affine_work *w, pl_dtype type, uint64_t to, uint6
     return sum;
 }
 
+/* Gives back the source's pages of rows [0, end). */
+static void release_rows(const affine_work *w, uint64_t end)
+{
+    const pl_tensor *t = w->item->source.weight;
+    pl_map_release(t->data, t->n_bytes / w->item->module.out * end);
+}
+
 static pleach_status code_affine_all(affine_work *w, pl_dtype type, pleach_error *err)
 {
     const pl_module *m = &w->item->module;
@@ -168,6 +183,7 @@ static pleach_status code_affine_all(affine_work *w, pl_dtype type, pleach_error
         uint64_t n = PL_MIN(m->out - r, (uint64_t)AFFINE_ROWS);
         PL_TRY(read_affine_rows(w, r, 1, n, err));
         w->out->error += code_affine_rows(w, type, r, n);
+        release_rows(w, r + n);
         for (uint64_t i = 0; i < n; i++) w->out->power += w->power[i];
         if (r / AFFINE_ROWS % 64 == 63) PL_TRY(pl_coder_step(w->coder, r + n, m->out, err));
     }
@@ -183,6 +199,7 @@ static pleach_status code_affine_work(affine_work *w, pleach_error *err)
     uint64_t n = PL_MIN(m->out, (uint64_t)AFFINE_ROWS);
     PL_TRY(read_affine_rows(w, 0, stride, n, err));
     double half = code_affine_rows(w, PL_F16, 0, n), brain = code_affine_rows(w, PL_BF16, 0, n);
+    release_rows(w, m->out);
     pl_dtype type = half <= brain ? PL_F16 : PL_BF16;
     PL_TRY(code_affine_all(w, type, err));
     if (isinf(w->out->error) && type == PL_F16) PL_TRY(code_affine_all(w, type = PL_BF16, err));

@@ -33,6 +33,9 @@ void pl_coder_close(pl_coder *c); /* accepts a zeroed one */
 /* Bytes of the buffers that these items take. */
 uint64_t pl_coder_memory(const pl_plan_item *items, size_t n, const pl_feedback_settings *feedback);
 
+/* Bytes of the source's pages that are in memory at once while this item is coded, at most. */
+uint64_t pl_coder_pages(const pl_plan_item *item);
+
 /* Stored rows that are encoded between two progress calls. */
 uint64_t pl_coder_strip(const pleach_trellis *t);
 /* The progress call: PLEACH_ERR_CANCELLED when it asks to stop. Not made at the end. */

@@ -315,6 +315,8 @@ int pl_parts_at_once(const pl_plan *plan)
     uint64_t one = pl_coder_memory(plan->items, plan->n_items, &plan->feedback), linear = 0;
     for (size_t i = 0; i < plan->n_items; i++)
         linear += plan->items[i].module.kind == PL_MODULE_LINEAR;
-    uint64_t most = PL_MIN(SHARED_MEMORY / one, linear);
+    uint64_t most = PL_MIN(SHARED_MEMORY / one, linear), allowed = plan->settings.memory;
+    if (allowed)
+        most = PL_MIN(most, (allowed - PL_MIN(allowed, PL_FIXED_MEMORY)) / plan->module_memory);
     return (int)PL_MIN(PL_MAX(most, 1), (uint64_t)plan->settings.threads);
 }

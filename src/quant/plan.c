@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "budget.h"
+#include "calibrate/statistics.h"
 #include "calibrate/text.h"
 #include "calibration.h"
 #include "code_module.h"
@@ -324,19 +325,23 @@ static pleach_status plan_carried(pl_plan *plan, pleach_error *err)
 
 /* ---- totals --------------------------------------------------------------------------------- */
 
-/* Memory for one module beside the coder's buffers: the pages of the source that are being read,
- * and the whole matrix of a source that is in the trellis itself. */
-static uint64_t item_memory(const pl_plan_item *item)
+/* Memory for one module beside the coder's buffers: the pages of source and statistics that are
+ * being read, and the whole matrix of a source that is in the trellis itself. */
+static uint64_t item_memory(const pl_plan *plan, const pl_plan_item *item)
 {
     const pl_module *m = &item->module;
-    uint64_t whole = item->source.coding == PL_CODING_TRELLIS ? m->out * m->in * 4 : 0;
-    return item->source.weight->n_bytes + whole;
+    const pl_feedback_settings *f = &plan->feedback;
+    uint64_t whole = item->source.coding == PL_CODING_TRELLIS ? m->out * m->in * 4 : 0, numbers = 0;
+    if (item->coding == PL_CODING_TRELLIS && f->inputs)
+        numbers = pl_triangle_size(m->in) * (plan->settings.fisher ? 2 : 1) +
+                  (f->outputs ? pl_triangle_size(m->out) : 0);
+    return pl_coder_pages(item) + whole + numbers * sizeof(float);
 }
 
 void pl_plan_total(pl_plan *plan)
 {
     plan->weights = plan->bytes = plan->block_weights = plan->block_bytes = 0;
-    plan->part_bytes = plan->peak_memory = 0;
+    plan->part_bytes = plan->module_memory = 0;
     for (size_t i = 0; i < plan->n_items; i++) {
         const pl_plan_item *item = &plan->items[i];
         uint64_t weights = item->module.out * item->module.in;
@@ -347,7 +352,7 @@ void pl_plan_total(pl_plan *plan)
             plan->block_bytes += item->bytes;
         }
         if (item->coding != PL_CODING_DENSE) plan->part_bytes += item->bytes;
-        plan->peak_memory = PL_MAX(plan->peak_memory, item_memory(item));
+        plan->module_memory = PL_MAX(plan->module_memory, item_memory(plan, item));
     }
     for (size_t i = 0; i < plan->n_carried; i++) {
         const pl_tensor *t = plan->carried[i];
@@ -355,14 +360,23 @@ void pl_plan_total(pl_plan *plan)
         plan->weights += n;
         plan->bytes += n * pl_dtype_get(pl_kept_type(t))->block_bytes;
     }
-    plan->peak_memory += pl_coder_memory(plan->items, plan->n_items, &plan->feedback);
-    plan->peak_memory = plan->peak_memory * (uint64_t)pl_parts_at_once(plan) + PL_FIXED_MEMORY;
+    plan->module_memory += pl_coder_memory(plan->items, plan->n_items, &plan->feedback);
+    plan->peak_memory = plan->module_memory * (uint64_t)pl_parts_at_once(plan) + PL_FIXED_MEMORY;
     plan->peak_memory = PL_MAX(plan->peak_memory, pl_calibration_memory(plan));
     if (plan->settings.refine) {
         pl_refine_settings s = pl_refine_plan(plan);
         uint64_t refining = pl_refine_memory(plan->config, &s, plan->settings.calib_tokens);
         plan->peak_memory = PL_MAX(plan->peak_memory, refining + PL_FIXED_MEMORY);
     }
+}
+
+static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
+{
+    const uint64_t allowed = plan->settings.memory;
+    PL_FAIL_IF(allowed && plan->peak_memory > allowed, err, PLEACH_ERR_LIMIT,
+               "%llu bytes of memory are needed, %llu are allowed",
+               (unsigned long long)plan->peak_memory, (unsigned long long)allowed);
+    return PLEACH_OK;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -394,6 +408,7 @@ static pleach_status plan_all(pl_plan *plan, pleach_error *err)
     PL_TRY(plan_carried(plan, err));
     PL_TRY(pl_plan_bits(plan, err));
     pl_plan_total(plan);
+    PL_TRY(check_memory(plan, err));
     return pl_has_budget(plan) ? pl_budget_check(plan, err) : PLEACH_OK;
 }
 

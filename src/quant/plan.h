@@ -50,6 +50,7 @@ typedef struct pl_plan {
     size_t n_carried;
     uint64_t weights, bytes, block_weights, block_bytes;
     uint64_t part_bytes;               /* of the modules that are coded */
+    uint64_t module_memory;            /* for each that is coded at once */
     uint64_t peak_memory;
 } pl_plan;
 

@@ -149,14 +149,39 @@ static void limits_are_kept(void **state)
     unsigned long long need;
     s.memory = 1;
     assert_int_equal(pleach_quantize(model.path, at("little"), &s, NULL, &err), PLEACH_ERR_LIMIT);
-    assert_int_equal(sscanf(err.message, "calibration needs %llu bytes", &need), 1);
+    assert_int_equal(sscanf(err.message, "%llu bytes of memory are needed", &need), 1);
     print_message("%.1f MB needed\n", (double)need * 1e-6);
     s.memory = need / 2;
     assert_int_equal(pleach_quantize(model.path, at("little"), &s, NULL, &err), PLEACH_ERR_LIMIT);
     assert_false(pl_exists(at("little")));
     assert_false(pl_exists(at("little.partial")));
     s.memory = need;
-    assert_kept(taken(&s, at("little")), PL_MAX(need, promised(&s)));
+    assert_true(promised(&s) <= need);
+    assert_kept(taken(&s, at("little")), need);
+}
+
+/* The same without calibration: modules are coded one at a time where two do not fit. */
+static void limits_of_coding_are_kept(void **state)
+{
+    (void)state;
+    pleach_quantize_settings s = settings(false);
+    pleach_quantize_summary plan;
+    pleach_error err = {0};
+    unsigned long long need;
+    s.calib = "none";
+    uint64_t both = promised(&s);
+    s.memory = 1;
+    assert_int_equal(pleach_quantize_plan(model.path, &s, &plan, &err), PLEACH_ERR_LIMIT);
+    assert_int_equal(sscanf(err.message, "%llu bytes of memory are needed", &need), 1);
+    assert_true(need < both);
+    s.memory = both;
+    assert_int_equal(promised(&s), both);
+    s.memory = both - 1;
+    assert_int_equal(promised(&s), need);
+    assert_kept(taken(&s, at("coded")), need);
+    s.memory = need - 1;
+    assert_int_equal(pleach_quantize(model.path, at("none"), &s, NULL, &err), PLEACH_ERR_LIMIT);
+    assert_false(pl_exists(at("none.partial")));
 }
 
 static int setup(void **state)
@@ -184,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(promises_are_kept),
         cmocka_unit_test(limits_are_kept),
+        cmocka_unit_test(limits_of_coding_are_kept),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
