@@ -37,7 +37,7 @@ void sampling_values_defaults(sampling_values *v)
 
 const char *cpu_level(size_t i)
 {
-    static const char *const levels[] = {"c", "avx2", "avx512", "neon", "dotprod"};
+    static const char *const levels[] = {"c", "avx2", "avx512", "avx512bf16", "neon", "dotprod"};
     unsigned flags;
     for (size_t l = 0; l < PL_COUNT(levels); l++)
         if (pl_cpu_level(levels[l], &flags) == 0 && i-- == 0) return levels[l];

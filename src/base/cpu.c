@@ -46,7 +46,8 @@ int pl_cpu_level(const char *name, unsigned *flags)
     } levels[] = {
         {"c", 0, 0},
         {"avx2", PL_CPU_AVX2, PL_CPU_AVX2},
-        {"avx512", PL_CPU_AVX512, PL_CPU_AVX2 | PL_CPU_AVX512 | PL_CPU_AVX512BF16},
+        {"avx512", PL_CPU_AVX512, PL_CPU_AVX2 | PL_CPU_AVX512},
+        {"avx512bf16", PL_CPU_AVX512BF16, PL_CPU_AVX2 | PL_CPU_AVX512 | PL_CPU_AVX512BF16},
         {"neon", PL_CPU_NEON, PL_CPU_NEON},
         {"dotprod", PL_CPU_DOTPROD, PL_CPU_NEON | PL_CPU_DOTPROD},
     };
@@ -65,6 +66,7 @@ int pl_cpu_level(const char *name, unsigned *flags)
 
 const char *pl_cpu_name(unsigned flags)
 {
+    if (flags & PL_CPU_AVX512BF16) return "avx512bf16";
     if (flags & PL_CPU_AVX512) return "avx512";
     if (flags & PL_CPU_AVX2) return "avx2";
     if (flags & PL_CPU_DOTPROD) return "dotprod";

@@ -10,7 +10,7 @@ enum {
     PL_CPU_C = 0,
     PL_CPU_AVX2 = 1 << 0,    /* AVX2, FMA, F16C, BMI2 */
     PL_CPU_AVX512 = 1 << 1,  /* F, BW, VL, DQ, CD, VBMI, VBMI2, VNNI: Ice Lake and Zen 4 on */
-    PL_CPU_AVX512BF16 = 1 << 2,
+    PL_CPU_AVX512BF16 = 1 << 2, /* and BF16 */
     PL_CPU_NEON = 1 << 8,
     PL_CPU_DOTPROD = 1 << 9
 };
@@ -18,8 +18,8 @@ enum {
 /* The flags of this machine. */
 unsigned pl_cpu_detect(void);
 
-/* Flags for a level's name: "c", "avx2", "avx512", "neon", "dotprod", or NULL or "auto" for all
- * that the machine has. Returns 0 and sets *flags (already limited to what the machine has), or -1
+/* Flags for a level's name: "c", "avx2", "avx512", "avx512bf16", "neon", "dotprod", or NULL or
+ * "auto" for all that the machine has. Returns 0 and sets *flags (already limited to what the machine has), or -1
  * when the name is unknown or the machine lacks that level. */
 int pl_cpu_level(const char *name, unsigned *flags);
 

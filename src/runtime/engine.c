@@ -38,7 +38,7 @@ void pleach_model_settings_defaults(pleach_model_settings *s)
 
 static pleach_status refuse_cpu(const char *name, pleach_error *err)
 {
-    static const char *const levels[] = {"c", "avx2", "avx512", "neon", "dotprod"};
+    static const char *const levels[] = {"c", "avx2", "avx512", "avx512bf16", "neon", "dotprod"};
     char have[64] = "";
     unsigned flags;
     for (size_t i = 0; i < PL_COUNT(levels); i++)

@@ -33,7 +33,7 @@ static const struct {
     {"vector", check_vector},
 };
 
-static const char *const levels[] = {"c", "avx2", "avx512", "neon", "dotprod"};
+static const char *const levels[] = {"c", "avx2", "avx512", "avx512bf16", "neon", "dotprod"};
 
 enum { GUARD = 128, BUFFERS = 64, GUARD_BYTE = 0xa5 };
 

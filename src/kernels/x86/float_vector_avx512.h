@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the two AVX-512 levels of trellis_float_body.h have in common. */
+#ifndef PL_KERNELS_FLOAT_VECTOR_AVX512_H
+#define PL_KERNELS_FLOAT_VECTOR_AVX512_H
+
+#include <immintrin.h>
+
+#include "base/compiler.h"
+
+typedef __m512 fvec;
+enum {
+    DIRECT_SUMS = 16,
+    STRIP_ROWS = 12, /* activation rows on two registers of outputs: 24 sums */
+    TILE_X = 6       /* activation rows on four rows of weights: 24 sums */
+};
+
+static PL_ALWAYS_INLINE fvec f_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+static PL_ALWAYS_INLINE fvec f_splat(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static PL_ALWAYS_INLINE fvec fold(fvec a, fvec b)
+{
+    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+}
+
+/* Lane r: the sum of the lanes of v[r]. */
+static PL_ALWAYS_INLINE __m128 f_sum4(const fvec v[4])
+{
+    fvec c = fold(fold(v[0], v[2]), fold(v[1], v[3]));
+    __m256 d = _mm256_add_ps(_mm512_castps512_ps256(c), _mm512_extractf32x8_ps(c, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
+}
+
+static PL_ALWAYS_INLINE fvec real(__m512i x)
+{
+    return _mm512_cvtepi32_ps(
+        _mm512_dpbusd_epi32(_mm512_set1_epi32(-510), x, _mm512_set1_epi8(1)));
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trellis products in floating point for AVX-512 with VNNI, whose vpdpbusd sums a number's bytes
+ * from -510 on. */
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "trellis_windows_avx512.h"
+
+typedef __m512 mvec;
+#define PAIR 1
+
+#include "float_vector_avx512.h"
+
+static PL_ALWAYS_INLINE mvec m_load(const void *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static PL_ALWAYS_INLINE void m_store(void *p, mvec v)
+{
+    _mm512_store_ps(p, v);
+}
+
+static PL_ALWAYS_INLINE mvec m_splat(const void *p)
+{
+    return _mm512_set1_ps(*(const float *)p);
+}
+
+static PL_ALWAYS_INLINE fvec mac(fvec sum, mvec w, mvec x)
+{
+    return _mm512_fmadd_ps(w, x, sum);
+}
+
+/* 1.5 * 2^16 times a number's power of two, added and taken off again, leaves no room for the last
+ * 16 bits of its mantissa. */
+static PL_ALWAYS_INLINE fvec round_weight(fvec v)
+{
+    const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+    const __m512i more = _mm512_set1_epi32((16 << 23) + 0x400000);
+    __m512i power = _mm512_and_si512(_mm512_castps_si512(v), exponent);
+    __m512 big = _mm512_castsi512_ps(_mm512_add_epi32(power, more));
+    return _mm512_sub_ps(_mm512_add_ps(v, big), big);
+}
+
+#include "trellis_float_body.h"
+
+FLOAT_PRODUCTS(avx512, f32, PL_FLOAT_F32)
+FLOAT_PRODUCTS(avx512, bf16, PL_FLOAT_BF16)
+
+void pl_kernels_init_float_avx512(pl_kernels *table)
+{
+    pl_float_kernels *f = &table->floats;
+    SET_FLOAT_PRODUCTS(f, avx512, f32, PL_FLOAT_F32);
+    SET_FLOAT_PRODUCTS(f, avx512, bf16, PL_FLOAT_BF16);
+}
