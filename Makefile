@@ -17,7 +17,7 @@ export OMP_WAIT_POLICY = passive
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 CTEST = ctest --output-on-failure -j $(JOBS)
 
-.PHONY: all help demo check check-full asan bench fuzz install format clean setup-build setup-test
+.PHONY: all help demo check check-arm check-full asan bench fuzz install format clean setup-build setup-test
 
 all: setup-build ## build the library and the program into build/
 	$(CONFIGURE) -B $(BUILD)
@@ -29,13 +29,20 @@ help: ## list the targets
 demo: ## fetch a real model, pack it to 4 and 3 bits, measure, answer a prompt
 	tools/demo.sh
 
-check: setup-test ## build with gcc and with clang without a warning, run all tests of both
+check: setup-test ## build with gcc and with clang without a warning, run all tests of both, and for Arm
 	$(CONFIGURE) -B build-gcc -DCMAKE_C_COMPILER=gcc -DPLEACH_WERROR=ON
 	ninja -C build-gcc -j $(JOBS)
 	$(CONFIGURE) -B build-clang -DCMAKE_C_COMPILER=clang -DPLEACH_WERROR=ON
 	ninja -C build-clang -j $(JOBS)
 	cd build-gcc && $(CTEST)
 	cd build-clang && $(CTEST)
+	$(MAKE) check-arm
+
+check-arm: ## build for 64-bit Arm without a warning, run kernels and pure functions under qemu
+	@tools/setup.sh build arm
+	cmake -G Ninja -S tests/cross -B build-arm --toolchain aarch64.cmake
+	ninja -C build-arm -j $(JOBS)
+	cd build-arm && $(CTEST)
 
 check-full: export PLEACH_KILLS = 300
 check-full: check asan fuzz ## check, asan and fuzz, and many more killed runs
@@ -64,7 +71,7 @@ format: ## clang-format the lines that differ from the last commit
 	git clang-format --extensions c,h
 
 clean: ## remove what was built; .cache/ and demo/ stay
-	rm -rf build build-gcc build-clang build-asan build-fuzz
+	rm -rf build build-gcc build-clang build-arm build-asan build-fuzz
 
 setup-build:
 	@tools/setup.sh build

@@ -10,7 +10,7 @@
 #   build   compiler, CMake, Ninja, libraries        python   a bare Python environment (pip)
 #   test    what building the tests needs            pytest   and the packages that tests use
 #   clang   the second compiler                      fuzz     its libFuzzer
-#   format  clang-format
+#   format  clang-format                             arm      cross compiler and emulator
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -54,6 +54,11 @@ for group in "$@"; do
         need libomp-dev compiles clang -fopenmp
         ;;
     fuzz) need libclang-rt-14-dev compiles clang -fsanitize=address ;;
+    arm)
+        need gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
+        need libc6-dev-arm64-cross compiles aarch64-linux-gnu-gcc -static -fopenmp
+        need qemu-user command -v qemu-aarch64
+        ;;
     format) need clang-format command -v clang-format ;;
     python | pytest) need python3-venv has_venv ;;
     *)

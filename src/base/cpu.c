@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CPU detection. __builtin_cpu_supports checks CPUID and, for vector state, XGETBV. */
+ * CPU detection. On x86 __builtin_cpu_supports checks CPUID and, for vector state, XGETBV; on Arm
+ * the kernel says what programs may use. */
 #include "cpu.h"
 
 #include <stddef.h>
 #include <string.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#ifndef HWCAP_ASIMDDP
+#define HWCAP_ASIMDDP (1 << 20)
+#endif
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -34,6 +41,11 @@ unsigned pl_cpu_detect(void)
         flags |= PL_CPU_AVX512BF16;
 #elif defined(__aarch64__)
     flags |= PL_CPU_NEON; /* part of the base architecture */
+#if defined(__linux__)
+    if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) flags |= PL_CPU_DOTPROD;
+#elif defined(__APPLE__)
+    flags |= PL_CPU_DOTPROD; /* every Apple processor that runs macOS has it */
+#endif
 #endif
     return flags;
 }

@@ -11,8 +11,8 @@ enum {
     PL_CPU_AVX2 = 1 << 0,    /* AVX2, FMA, F16C, BMI2 */
     PL_CPU_AVX512 = 1 << 1,  /* F, BW, VL, DQ, CD, VBMI, VBMI2, VNNI: Ice Lake and Zen 4 on */
     PL_CPU_AVX512BF16 = 1 << 2, /* and BF16 */
-    PL_CPU_NEON = 1 << 8,
-    PL_CPU_DOTPROD = 1 << 9
+    PL_CPU_NEON = 1 << 8,       /* what every 64-bit Arm processor has */
+    PL_CPU_DOTPROD = 1 << 9     /* FEAT_DotProd: sdot, udot */
 };
 
 /* The flags of this machine. */

@@ -44,5 +44,12 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_trellis_avx512(k);
     pl_kernels_init_float_avx512(k);
     if (cpu & PL_CPU_AVX512BF16) pl_kernels_init_float_avx512bf16(k);
+#elif defined(__aarch64__)
+    if (!(cpu & PL_CPU_NEON)) return;
+    pl_kernels_init_viterbi_neon(k);
+    pl_kernels_init_rotate_neon(k);
+    pl_kernels_init_vector_neon(k);
+    pl_kernels_init_product_neon(k);
+    pl_kernels_init_attention_neon(k);
 #endif
 }

@@ -99,14 +99,18 @@ struct pl_kernels {
 void pl_kernels_init_viterbi_c(pl_kernels *k);
 void pl_kernels_init_viterbi_avx2(pl_kernels *k);
 void pl_kernels_init_viterbi_avx512(pl_kernels *k);
+void pl_kernels_init_viterbi_neon(pl_kernels *k);
 void pl_kernels_init_rotate_c(pl_kernels *k);
 void pl_kernels_init_rotate_avx2(pl_kernels *k);
 void pl_kernels_init_rotate_avx512(pl_kernels *k);
+void pl_kernels_init_rotate_neon(pl_kernels *k);
 void pl_kernels_init_vector_c(pl_kernels *k);
 void pl_kernels_init_vector_avx2(pl_kernels *k);
 void pl_kernels_init_vector_avx512(pl_kernels *k);
+void pl_kernels_init_vector_neon(pl_kernels *k);
 void pl_kernels_init_attention_c(pl_kernels *k);
 void pl_kernels_init_attention_avx2(pl_kernels *k);
+void pl_kernels_init_attention_neon(pl_kernels *k);
 
 /* What a computation needs besides its operands: borrowed by whoever computes. */
 typedef struct pl_compute {

@@ -138,6 +138,7 @@ typedef struct pl_product_kernels {
 void pl_kernels_init_product_c(pl_kernels *k);
 void pl_kernels_init_product_avx2(pl_kernels *k);
 void pl_kernels_init_product_avx512(pl_kernels *k);
+void pl_kernels_init_product_neon(pl_kernels *k);
 void pl_kernels_init_trellis_c(pl_kernels *k);
 void pl_kernels_init_trellis_avx2(pl_kernels *k);
 void pl_kernels_init_trellis_avx512(pl_kernels *k);

@@ -2,10 +2,11 @@
  *
  * check-kernels: the frame that check.h describes, and its command line.
  *
- *   check-kernels [--cpu LEVEL] [--seed N] [--bench] [--list] [NAME...]
+ *   check-kernels [--cpu LEVEL] [--seed N] [--bench] [--quick] [--list] [NAME...]
  *
  * Without --cpu every level of this machine runs. A NAME keeps the tests whose name contains it.
- * Exits with 0, 1 after a failure, 2 for a wrong command line, 77 when the machine lacks LEVEL. */
+ * --quick makes an eighth of the rounds, for emulators. Exits with 0, 1 after a failure, 2 for a
+ * wrong command line, 77 when the machine lacks LEVEL. */
 #include "check.h"
 
 #include <math.h>
@@ -44,7 +45,7 @@ typedef struct guarded {
 
 struct check {
     uint64_t seed, state;
-    bool bench, list;
+    bool bench, quick, list;
     char **filters;
     int n_filters;
     const char *level;
@@ -211,6 +212,11 @@ bool check_close(check *t, const float *got, const double *want, const double *b
     return t->good;
 }
 
+bool check_round(const check *t, int round, int rounds)
+{
+    return t->good && round < (t->quick ? (rounds + 7) / 8 : rounds);
+}
+
 bool check_good(const check *t)
 {
     return t->good;
@@ -314,7 +320,7 @@ static void run_level(check *t, const char *level, unsigned flags)
 
 static int usage(FILE *out)
 {
-    fprintf(out, "check-kernels [--cpu LEVEL] [--seed N] [--bench] [--list] [NAME...]\n");
+    fprintf(out, "check-kernels [--cpu LEVEL] [--seed N] [--bench] [--quick] [--list] [NAME...]\n");
     return out == stdout ? 0 : 2;
 }
 
@@ -327,6 +333,8 @@ int main(int argc, char **argv)
             return usage(stdout);
         else if (strcmp(argv[i], "--bench") == 0)
             t.bench = true;
+        else if (strcmp(argv[i], "--quick") == 0)
+            t.quick = true;
         else if (strcmp(argv[i], "--list") == 0)
             t.list = true;
         else if (strcmp(argv[i], "--cpu") == 0 && i + 1 < argc)

@@ -10,7 +10,7 @@
  * named in the list in check.c. It reads
  *
  *   if (!check_begin(t, isa->f != c->f, "f_k%u", k)) return;
- *   for (int round = 0; round < 64 && check_good(t); round++) {
+ *   for (int round = 0; check_round(t, round, 64); round++) {
  *       check_release(t);
  *       uint8_t *in = check_buffer(t, n, 1), *want = check_buffer(t, m, 1), ...;
  *       check_fill(t, in, n);
@@ -41,6 +41,8 @@ bool check_begin(check *t, bool improved, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Prints the verdict and frees the buffers. */
 void check_end(check *t);
+/* One more round of so many: no difference found so far, and not yet enough of them. */
+bool check_round(const check *t, int round, int rounds);
 /* No difference found so far in this test. */
 bool check_good(const check *t);
 /* True at level "c": the place to compare the portable kernel with an independent formula. */

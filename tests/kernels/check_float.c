@@ -136,7 +136,7 @@ static void check_formula(check *t, const problem *p, size_t b, size_t row, cons
 static void check_products(check *t, const pl_kernels *isa, unsigned axis, unsigned k, unsigned L,
                            int type)
 {
-    for (int round = 0; round < 40 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 40); round++) {
         problem p;
         check_release(t);
         make_problem(t, &p, axis, k, L, type);
@@ -291,7 +291,7 @@ static void check_plain(check *t, const pl_kernels *isa, bool improved, unsigned
 {
     if (!check_begin(t, improved, "float_%s_k%u_l%u", half ? "expand" : "decode", k, L)) return;
     size_t size = half ? 2 : 4;
-    for (int round = 0; round < 80 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 80); round++) {
         check_release(t);
         pleach_trellis g = {.bits = k, .state_bits = L, .block = 32 * (1 + check_below(t, 32))};
         size_t blocks = 1 + check_below(t, 5), n = blocks * g.block;

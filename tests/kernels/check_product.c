@@ -87,7 +87,7 @@ static void check_columns_round(check *t, const pl_kernels *isa)
 static void check_plain(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (check_begin(t, isa->product.rows != c->product.rows, "product_rows")) {
-        for (int round = 0; round < 300 && check_good(t); round++) {
+        for (int round = 0; check_round(t, round, 300); round++) {
             check_release(t);
             check_rows_round(t, isa);
         }
@@ -104,7 +104,7 @@ static void check_plain(check *t, const pl_kernels *c, const pl_kernels *isa)
         check_end(t);
     }
     if (check_begin(t, isa->product.columns != c->product.columns, "product_columns")) {
-        for (int round = 0; round < 300 && check_good(t); round++) {
+        for (int round = 0; check_round(t, round, 300); round++) {
             check_release(t);
             check_columns_round(t, isa);
         }
@@ -118,7 +118,7 @@ static void check_quantize(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->product.quantize_i16 != c->product.quantize_i16, "quantize_i16"))
         return;
-    for (int round = 0; round < 300 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 300); round++) {
         check_release(t);
         size_t n = check_below(t, 129);
         float *x = check_buffer(t, n * 4, 4), *scale = check_buffer(t, n * 4, 4);
@@ -149,7 +149,7 @@ static void check_weights(check *t, pl_trellis_weights_fn *want_fn, pl_trellis_w
                           const char *name)
 {
     if (!check_begin(t, fn != want_fn, "trellis_%s", name)) return;
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = 32 * (1 + check_below(t, 8));
         int16_t *y = check_buffer(t, n * 2, 2);
@@ -170,7 +170,7 @@ static void check_dequantize(check *t, pl_dequantize_fn *fn, pl_dtype type)
     const pl_dtype_info *info = pl_dtype_get(type);
     if (!fn || !check_begin(t, true, "dequantize_%s", info->name)) return;
     size_t step = PL_MAX(info->block_elements, 8);
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = step * (1 + check_below(t, 20));
         size_t bytes = n / info->block_elements * info->block_bytes;
@@ -215,7 +215,7 @@ static void check_affine(check *t, pl_affine_row_fn *fn, unsigned bits, int type
 {
     static const char *const names[] = {"bf16", "f16", "f32"};
     if (!fn || !check_begin(t, true, "affine%u_%s", bits, names[type])) return;
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t group = 32u << check_below(t, 3), n = group * (1 + check_below(t, 6));
         size_t size = type == PL_AFFINE_F32 ? 4 : 2, numbers = n / group * size;

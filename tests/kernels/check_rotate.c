@@ -29,7 +29,7 @@ static void against_definition(check *t, const float *got, const float *in, cons
 
 static void check_one(check *t, pl_rotate_fn *ref, pl_rotate_fn *fn, bool forward)
 {
-    for (int round = 0; round < 200 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 200); round++) {
         size_t block = (size_t)1 << check_below(t, 12), n = block * check_below(t, 4);
         check_release(t);
         float *in = check_buffer(t, 4 * n, 4), *signs = check_buffer(t, 4 * n, 4);

@@ -128,7 +128,7 @@ static void check_formula(check *t, const problem *p, size_t b, const float *got
 static void check_axis(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned axis,
                        unsigned k, unsigned L, unsigned i8)
 {
-    for (int round = 0; round < 60 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 60); round++) {
         problem p;
         check_release(t);
         make_problem(t, &p, axis, k, L, i8);
@@ -233,7 +233,7 @@ static void bench(check *t, const pl_kernels *isa, unsigned axis, unsigned k, un
 static void check_values(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned k,
                          unsigned L)
 {
-    for (int round = 0; round < 60 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 60); round++) {
         check_release(t);
         pleach_trellis g = {.bits = k, .state_bits = L, .block = 32 * (1 + check_below(t, 32))};
         size_t bytes = pl_trellis_block_words(&g) * 4;

@@ -22,7 +22,7 @@ static float *numbers(check *t, size_t n)
 static void check_dot(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->dot_f32 != c->dot_f32, "dot_f32")) return;
-    for (int round = 0; round < 200 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 200); round++) {
         check_release(t);
         size_t n = check_below(t, 200);
         float *a = numbers(t, n), *b = numbers(t, n);
@@ -47,7 +47,7 @@ static void check_dot(check *t, const pl_kernels *c, const pl_kernels *isa)
 static void check_axpy(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->axpy_f32 != c->axpy_f32, "axpy_f32")) return;
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = some_length(t);
         float *x = numbers(t, n), *want = numbers(t, n), *got = check_buffer(t, n * 4, 4);
@@ -63,7 +63,7 @@ static void check_axpy(check *t, const pl_kernels *c, const pl_kernels *isa)
 static void check_rms_norm(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->rms_norm != c->rms_norm, "rms_norm")) return;
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = some_length(t);
         float *x = numbers(t, n), *w = numbers(t, n);
@@ -86,7 +86,7 @@ static void check_rms_norm(check *t, const pl_kernels *c, const pl_kernels *isa)
 static void check_softmax(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->softmax != c->softmax, "softmax")) return;
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = some_length(t);
         float *x = check_buffer(t, n * 4, 4), *want = check_buffer(t, n * 4, 4);
@@ -116,7 +116,7 @@ static void check_softmax(check *t, const pl_kernels *c, const pl_kernels *isa)
 static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->silu_mul != c->silu_mul, "silu_mul")) return;
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = some_length(t);
         float *gate = check_buffer(t, n * 4, 4), *up = check_buffer(t, n * 4, 4);
@@ -145,7 +145,7 @@ static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
 static void check_silu_gradient(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->silu_gradient != c->silu_gradient, "silu_gradient")) return;
-    for (int round = 0; round < 100 && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = some_length(t);
         float *gate = check_buffer(t, n * 4, 4), *up = check_buffer(t, n * 4, 4);

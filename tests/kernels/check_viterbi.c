@@ -70,7 +70,7 @@ static void check_one(check *t, const pl_kernels *c, const pl_kernels *isa, uint
     pl_viterbi v;
     if (pl_viterbi_open(&v, isa, k, L, false, NULL) != PLEACH_OK) abort();
 
-    for (int round = 0; round < (wide ? 4 : 24) && check_good(t); round++) {
+    for (int round = 0; check_round(t, round, wide ? 4 : 24); round++) {
         size_t steps = 32 * (1 + check_below(t, wide ? 2 : 8)), skip = round % 2 ? steps / 2 : 0;
         size_t size = 2 * (steps - skip + 1) * groups * sizeof(uint16_t);
         check_release(t);

@@ -45,7 +45,7 @@ static PL_ALWAYS_INLINE float f_sum(fvec v)
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-#include "product_body.h"
+#include "kernels/product_body.h"
 
 PL_NUMBER_KERNELS(avx2)
 
@@ -250,8 +250,8 @@ void pl_kernels_init_product_avx2(pl_kernels *k)
     k->product.quantize_i16x2 = quantize_i16x2_avx2;
     k->product.decode = decode_avx2;
     k->product.expand = expand_avx2;
-    k->product.rows = rows_x86;
-    k->product.columns = columns_x86;
+    k->product.rows = rows_tiled;
+    k->product.columns = columns_tiled;
     k->product.bf16 = bf16_avx2;
     k->product.f16 = f16_avx2;
     k->product.q8_0 = q8_0_avx2;

@@ -44,7 +44,7 @@ static PL_ALWAYS_INLINE float f_sum(fvec v)
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-#include "product_body.h"
+#include "kernels/product_body.h"
 
 PL_NUMBER_KERNELS(avx512)
 
@@ -55,6 +55,6 @@ void pl_kernels_init_product_avx512(pl_kernels *k)
     k->product.quantize_i16x2 = quantize_i16x2_avx512;
     k->product.decode = decode_avx512;
     k->product.expand = expand_avx512;
-    k->product.rows = rows_x86;
-    k->product.columns = columns_x86;
+    k->product.rows = rows_tiled;
+    k->product.columns = columns_tiled;
 }

@@ -48,7 +48,7 @@ static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
     return _mm256_mul_ps(a, b);
 }
 
-#include "rotate_body.h"
+#include "kernels/rotate_body.h"
 
 void pl_rotate_avx2(float *x, const float *signs, size_t n, size_t block)
 {

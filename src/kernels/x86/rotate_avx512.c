@@ -47,7 +47,7 @@ static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
     return _mm512_mul_ps(a, b);
 }
 
-#include "rotate_body.h"
+#include "kernels/rotate_body.h"
 
 void pl_rotate_avx512(float *x, const float *signs, size_t n, size_t block)
 {

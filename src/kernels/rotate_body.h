@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signs and block Hadamard transforms for x86: the part that AVX2 and AVX-512 share. The including
+ * Signs and block Hadamard transforms: the part that the levels with vectors share. The including
  * file defines fvec (a register of LANES floats), its operations, the transform of one register,
  * and how many registers a run may fill. Runs are transformed in registers; longer strides pass
  * over memory. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain products for x86: the part that AVX2 and AVX-512 share. The including file defines fvec (a
+ * Plain products: the part that the levels with vectors share. The including file defines fvec (a
  * register of LANES floats), its operations, and how many activation rows a tile has. Every sum has
  * its own register and its own order, so that tiles of any shape give the same bits. */
 #ifndef PL_KERNELS_PRODUCT_BODY_H
@@ -47,7 +47,7 @@ static PL_ALWAYS_INLINE void rows_strip(float *y, size_t y_stride, const float *
         rows_tile(y + m * y_stride, y_stride, w, w_stride, x + m * x_stride, x_stride, K, R, 1);
 }
 
-static void rows_x86(float *y, size_t y_stride, const float *w, size_t w_stride, size_t rows,
+static void rows_tiled(float *y, size_t y_stride, const float *w, size_t w_stride, size_t rows,
                      const float *x, size_t x_stride, size_t M, size_t K)
 {
     size_t r = 0;
@@ -81,7 +81,7 @@ static PL_ALWAYS_INLINE void columns_tile(float *y, size_t y_stride, const float
     }
 }
 
-static void columns_x86(float *y, size_t y_stride, const float *w, size_t w_stride, size_t cols,
+static void columns_tiled(float *y, size_t y_stride, const float *w, size_t w_stride, size_t cols,
                         const float *x, size_t x_stride, size_t M, size_t K)
 {
     for (size_t c = 0; c < cols; c += 2 * LANES) {
