@@ -120,40 +120,8 @@ void pl_trellis_pack(const pleach_trellis *t, uint32_t *words, const uint16_t *s
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-static void expand_block(uint16_t *dst, const uint16_t *states, uint32_t T, float scale)
-{
-    for (uint32_t i = 0; i < T; i++)
-        dst[i] = pl_f32_to_bf16((float)pl_trellis_y(states[i]) / PL_TRELLIS_DIVISOR * scale);
-}
-
 void pl_trellis_decode_states(float *dst, const uint16_t *states, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i++)
         dst[i] = (float)pl_trellis_y(states[i]) * (1.0f / PL_TRELLIS_DIVISOR) * scale;
-}
-
-pleach_status pleach_trellis_expand(const pleach_trellis *t, uint16_t *dst, const uint32_t *src,
-                                    const uint16_t *scales)
-{
-    uint16_t states[PL_TRELLIS_MAX_BLOCK];
-    PL_TRY(pleach_trellis_check(t, NULL));
-    for (uint64_t row = 0; row < t->rows; row++)
-        for (uint64_t block = 0; block < t->cols / t->block; block++, dst += t->block) {
-            pl_trellis_states(t, states, src + pl_trellis_block_at(t, row, block));
-            expand_block(dst, states, t->block, pl_fp16_to_f32(scales[row]));
-        }
-    return PLEACH_OK;
-}
-
-pleach_status pleach_trellis_decode(const pleach_trellis *t, float *dst, const uint32_t *src,
-                                    const uint16_t *scales)
-{
-    uint16_t states[PL_TRELLIS_MAX_BLOCK];
-    PL_TRY(pleach_trellis_check(t, NULL));
-    for (uint64_t row = 0; row < t->rows; row++)
-        for (uint64_t block = 0; block < t->cols / t->block; block++, dst += t->block) {
-            pl_trellis_states(t, states, src + pl_trellis_block_at(t, row, block));
-            pl_trellis_decode_states(dst, states, t->block, pl_fp16_to_f32(scales[row]));
-        }
-    return PLEACH_OK;
 }

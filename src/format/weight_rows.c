@@ -5,10 +5,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/compiler.h"
+#include "base/cpu.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "checkpoint.h"
+#include "codec/expand.h"
 
 /* ---- affine -------------------------------------------------------------------------------- */
 
@@ -89,72 +92,80 @@ void pl_weight_rows_f32(const pl_weight *w, uint64_t row, uint64_t n, float *dst
 
 /* ---- trellis ------------------------------------------------------------------------------- */
 
+enum { STRIP = 16 }; /* stored rows of axis 0 decoded at a time: a cache line of a row of W */
+
 /* Element i of the diagonal of signs of a rotation. */
 static float sign_at(const pl_rotation *r, uint64_t i)
 {
     return pl_mix64(r->seed + 0x9e3779b97f4a7c15u * (i + 1)) & 1 ? -1.0f : 1.0f;
 }
 
-/* x[i * step] for i < n becomes R x with R = diag(signs) blockdiag(Hadamard / sqrt(block)). */
-static void apply_rotation(const pl_rotation *r, float *x, uint64_t n, uint64_t step)
+/* Rows of W [out][in] become those of R W with R = diag(signs) blockdiag(Hadamard / sqrt(block)).
+ */
+static void rotate_outputs(const pl_rotation *r, float *x, uint64_t out, uint64_t in)
 {
     float factor = 1.0f / sqrtf((float)r->block);
-    for (uint64_t stride = 1; stride < r->block; stride *= 2)
-        for (uint64_t i = 0; i < n; i++) {
-            if (i & stride) continue; /* n is a multiple of the block, a power of two */
-            float a = x[i * step], b = x[(i + stride) * step];
-            x[i * step] = a + b;
-            x[(i + stride) * step] = a - b;
-        }
-    for (uint64_t i = 0; i < n; i++) x[i * step] *= factor * sign_at(r, i);
+    for (uint64_t first = 0; first < out; first += r->block)
+        for (uint64_t stride = 1; stride < r->block; stride *= 2)
+            for (uint64_t i = first; i < first + r->block; i++) {
+                if (i & stride) continue; /* first is a multiple of the block, a power of two */
+                float *a = x + i * in, *b = a + stride * in;
+                for (uint64_t c = 0; c < in; c++) {
+                    float sum = a[c] + b[c], difference = a[c] - b[c];
+                    a[c] = sum;
+                    b[c] = difference;
+                }
+            }
+    for (uint64_t i = 0; i < out; i++) {
+        float by = factor * sign_at(r, i);
+        for (uint64_t c = 0; c < in; c++) x[i * in + c] *= by;
+    }
 }
 
-/* The codes and scales may start at any byte of the file; the decoder wants whole words. */
-static const void *aligned(const pl_tensor *t, size_t alignment, void **copy)
-{
-    if ((uintptr_t)t->data % alignment == 0) return t->data;
-    *copy = pl_alloc(t->n_bytes, 1);
-    if (*copy) memcpy(*copy, t->data, t->n_bytes);
-    return *copy;
-}
-
-/* What the codes stand for, as stored: [rows][cols] f32 in fresh memory. */
-static pleach_status decode_codes(const pl_weight *w, float **out, pleach_error *err)
+/* The numbers as stored, turned to [out][in] without their padding. */
+static pleach_status decode_codes(const pl_weight *w, const pl_kernels *k, float *dst,
+                                  pleach_error *err)
 {
     const pleach_trellis *g = &w->trellis;
-    void *codes_copy = NULL, *scales_copy = NULL;
-    const uint32_t *codes = aligned(w->weight, 4, &codes_copy);
-    const uint16_t *scales = aligned(w->scales, 2, &scales_copy);
-    uint64_t n = g->rows * g->cols;
-    float *decoded = pl_alloc(n, sizeof *decoded);
-    pleach_status status = PLEACH_OK;
-    if (!codes || !scales || !decoded)
-        status = pl_fail_memory(err, w->weight->name, n * sizeof *decoded);
-    else if ((status = pleach_trellis_decode(g, decoded, codes, scales)) != PLEACH_OK)
-        pl_fail(err, status, "%s cannot be decoded", w->weight->name);
-    pl_free(codes_copy);
-    pl_free(scales_copy);
-    if (status == PLEACH_OK)
-        *out = decoded;
-    else
-        pl_free(decoded);
-    return status;
+    const void *codes = w->weight->data, *scales = w->scales->data;
+    uint64_t n = g->axis ? 1 : STRIP;
+    float *stored = pl_alloc(n * g->cols, sizeof *stored);
+    if (!stored) return pl_fail_memory(err, w->weight->name, n * g->cols * sizeof *stored);
+    for (uint64_t row = 0; row < g->rows; row += n) {
+        uint64_t some = PL_MIN(n, g->rows - row);
+        pl_trellis_decode_rows(g, k, stored, codes, scales, row, some);
+        if (g->axis)
+            memcpy(dst + row * w->in, stored, w->in * sizeof *dst);
+        else
+            for (uint64_t r = 0; r < w->out; r++)
+                for (uint64_t i = 0; i < some; i++)
+                    dst[r * w->in + row + i] = stored[i * g->cols + r];
+    }
+    pl_free(stored);
+    return PLEACH_OK;
+}
+
+static pleach_status rotate_inputs(const pl_weight *w, const pl_kernels *k, float *dst,
+                                   pleach_error *err)
+{
+    float *signs = pl_alloc(w->in, sizeof *signs);
+    if (!signs) return pl_fail_memory(err, w->weight->name, w->in * sizeof *signs);
+    for (uint64_t i = 0; i < w->in; i++) signs[i] = sign_at(&w->rotate_in, i);
+    for (uint64_t r = 0; r < w->out; r++)
+        k->unrotate(dst + r * w->in, signs, w->in, w->rotate_in.block);
+    pl_free(signs);
+    return PLEACH_OK;
 }
 
 static pleach_status trellis_dense(const pl_weight *w, float *dst, pleach_error *err)
 {
-    const pleach_trellis *g = &w->trellis;
-    float *stored;
-    PL_TRY(decode_codes(w, &stored, err));
-    for (uint64_t r = 0; r < w->out; r++)
-        for (uint64_t c = 0; c < w->in; c++)
-            dst[r * w->in + c] = stored[g->axis ? r * g->cols + c : c * g->cols + r];
-    pl_free(stored);
-    if (w->rotate_in.block)
-        for (uint64_t r = 0; r < w->out; r++)
-            apply_rotation(&w->rotate_in, dst + r * w->in, w->in, 1);
-    if (w->rotate_out.block)
-        for (uint64_t c = 0; c < w->in; c++) apply_rotation(&w->rotate_out, dst + c, w->out, w->in);
+    pl_kernels k;
+    unsigned cpu = PL_CPU_C;
+    pl_cpu_level(NULL, &cpu);
+    pl_kernels_init(&k, cpu);
+    PL_TRY(decode_codes(w, &k, dst, err));
+    if (w->rotate_in.block) PL_TRY(rotate_inputs(w, &k, dst, err));
+    if (w->rotate_out.block) rotate_outputs(&w->rotate_out, dst, w->out, w->in);
     for (uint64_t r = 0; w->output_scale && r < w->out; r++) {
         float scale;
         pl_dequantize_row(w->output_scale->type,

@@ -8,7 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/cpu.h"
 #include "base/random.h"
+#include "codec/expand.h"
 #include "codec/trellis.h"
 #include "trellis_golden.h"
 
@@ -28,6 +30,40 @@ static void test_goldens(void **state)
         assert_memory_equal(decoded, golden_data(&g, "decode"), 4 * n);
         free(expanded);
         free(decoded);
+        golden_close(&g);
+    }
+}
+
+/* Runs of rows, and columns, from bytes at any alignment. */
+static void test_parts(void **state)
+{
+    (void)state;
+    pl_kernels k;
+    unsigned cpu;
+    assert_int_equal(pl_cpu_level(NULL, &cpu), 0);
+    pl_kernels_init(&k, cpu);
+    for (size_t i = 0; i < sizeof trellis_golden_names / sizeof trellis_golden_names[0]; i++) {
+        trellis_golden g = golden_open(trellis_golden_names[i]);
+        size_t rows = (size_t)g.t.rows, cols = (size_t)g.t.cols,
+               bytes = pleach_trellis_words(&g.t) * 4;
+        const float *whole = golden_data(&g, "decode");
+        uint8_t *codes = malloc(bytes + 1), *scales = malloc(2 * rows + 1);
+        float *some = malloc(4 * rows * cols), *column = malloc(4 * rows);
+        assert_true(codes && scales && some && column);
+        memcpy(codes + 1, g.codes, bytes);
+        memcpy(scales + 1, g.scales, 2 * rows);
+        size_t first = rows / 3, n = rows - first;
+        pl_trellis_decode_rows(&g.t, &k, some, codes + 1, scales + 1, first, n);
+        assert_memory_equal(some, whole + first * cols, 4 * n * cols);
+        for (size_t c = 0; c < cols; c += c % 7 + 1) {
+            pl_trellis_decode_column(&g.t, column, codes + 1, scales + 1, c);
+            for (size_t r = 0; r < rows; r++)
+                assert_memory_equal(&column[r], &whole[r * cols + c], 4);
+        }
+        free(codes);
+        free(scales);
+        free(some);
+        free(column);
         golden_close(&g);
     }
 }
@@ -150,9 +186,9 @@ static void test_pack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_no_rows), cmocka_unit_test(test_choose_block),
-        cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_goldens),      cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_choose_block), cmocka_unit_test(test_pack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

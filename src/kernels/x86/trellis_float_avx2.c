@@ -2,6 +2,7 @@
  *
  * Trellis products in floating point for AVX2 and FMA. */
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "trellis_windows_avx2.h"
@@ -90,7 +91,101 @@ static PL_ALWAYS_INLINE fvec round_weight(fvec v)
     return _mm256_sub_ps(_mm256_add_ps(v, big), big);
 }
 
+/* ---- plain numbers --------------------------------------------------------------------------- */
+
+/* Half a unit of what is dropped, and what makes ties even, carry into the upper half. */
+static PL_ALWAYS_INLINE vec rounded_up(fvec v)
+{
+    vec bits = _mm256_castps_si256(v);
+    vec odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+}
+
+static PL_ALWAYS_INLINE vec halves(fvec a, fvec b)
+{
+    return _mm256_blend_epi16(_mm256_srli_epi32(rounded_up(a), 16), rounded_up(b), 0xaa);
+}
+
+static PL_ALWAYS_INLINE void store_vec(void *to, vec v, bool nt)
+{
+    if (nt)
+        _mm256_stream_si256(to, v);
+    else
+        _mm256_storeu_si256(to, v);
+}
+
+static PL_ALWAYS_INLINE void store_halves(uint16_t *y, const vec v[4], size_t lanes, bool nt)
+{
+    vec a[4], b[4];
+    for (int j = 0; j < 2; j++) {
+        a[2 * j] = _mm256_unpacklo_epi32(v[2 * j], v[2 * j + 1]);
+        a[2 * j + 1] = _mm256_unpackhi_epi32(v[2 * j], v[2 * j + 1]);
+    }
+    for (int j = 0; j < 2; j++) { /* b[l]: lane l below, lane l + 4 above */
+        b[2 * j] = _mm256_unpacklo_epi64(a[j], a[2 + j]);
+        b[2 * j + 1] = _mm256_unpackhi_epi64(a[j], a[2 + j]);
+    }
+    if (lanes > 4) {
+        store_vec(y - 56, _mm256_permute2x128_si256(b[3], b[2], 0x31), nt);
+        store_vec(y - 40, _mm256_permute2x128_si256(b[1], b[0], 0x31), nt);
+    }
+    store_vec(y - 24, _mm256_permute2x128_si256(b[3], b[2], 0x20), nt);
+    store_vec(y - 8, _mm256_permute2x128_si256(b[1], b[0], 0x20), nt);
+}
+
 #include "trellis_float_body.h"
+
+static PL_ALWAYS_INLINE void decode_span(float *y, const uint8_t *code, size_t lanes, fvec scale,
+                                         int k, int L, int first, bool nt)
+{
+    windows w = open_windows(code, k, first);
+    const fvec unit = f_splat(1.0f / PL_TRELLIS_DIVISOR);
+    fvec v[8];
+    for (int i = 0; i < 8; i++) v[7 - i] = f_mul(f_mul(real(number(w, k, L, i)), unit), scale);
+    transpose_8x8(v);
+    for (size_t l = lanes; l-- > 0;) store_vec(y - 8 * l, _mm256_castps_si256(v[l]), nt);
+}
+
+static PL_ALWAYS_INLINE void decode_blocks(float *dst, const uint8_t *codes, size_t T,
+                                           size_t blocks, float scale, int k, int L, bool nt)
+{
+    size_t bytes = T * (size_t)k / 8;
+    fvec factor = f_splat(scale);
+    for (size_t b = 0; b < blocks; b++, codes += bytes, dst += T) {
+        uint8_t tail[TAIL_BYTES];
+        make_tail(tail, codes, T, k);
+        for (size_t s = 0; s * SPAN < T; s++) {
+            span_codes at = span_of(codes, 0, tail, s, T, k);
+            size_t lanes = PL_MIN((T - s * SPAN) / 8, LANES);
+            float *to = dst + T - 8 - s * SPAN;
+            if (lanes < LANES)
+                decode_span(to, at.code, 4, factor, k, L, 0, nt);
+            else if (k == 4 && at.first)
+                decode_span(to, at.code, LANES, factor, k, L, 1, nt);
+            else
+                decode_span(to, at.code, LANES, factor, k, L, 0, nt);
+        }
+    }
+    if (nt) _mm_sfence();
+}
+
+#define DECODE(k, L)                                                                               \
+    static void decode_k##k##_l##L##_avx2(float *dst, const uint8_t *codes, size_t T,              \
+                                          size_t blocks, float scale, bool stream)                 \
+    {                                                                                              \
+        if (streams(dst, stream))                                                                  \
+            decode_blocks(dst, codes, T, blocks, scale, k, L, true);                               \
+        else                                                                                       \
+            decode_blocks(dst, codes, T, blocks, scale, k, L, false);                              \
+    }
+
+DECODE(2, 12)
+DECODE(3, 12)
+DECODE(4, 12)
+DECODE(2, 16)
+DECODE(3, 16)
+DECODE(4, 16)
+EXPANDS(avx2)
 
 FLOAT_PRODUCTS(avx2, f32, PL_FLOAT_F32)
 FLOAT_PRODUCTS(avx2, bf16, PL_FLOAT_BF16)
@@ -100,4 +195,11 @@ void pl_kernels_init_float_avx2(pl_kernels *table)
     pl_float_kernels *f = &table->floats;
     SET_FLOAT_PRODUCTS(f, avx2, f32, PL_FLOAT_F32);
     SET_FLOAT_PRODUCTS(f, avx2, bf16, PL_FLOAT_BF16);
+    SET_EXPANDS(f, avx2);
+    f->decode[0][0] = decode_k2_l12_avx2;
+    f->decode[1][0] = decode_k3_l12_avx2;
+    f->decode[2][0] = decode_k4_l12_avx2;
+    f->decode[0][1] = decode_k2_l16_avx2;
+    f->decode[1][1] = decode_k3_l16_avx2;
+    f->decode[2][1] = decode_k4_l16_avx2;
 }

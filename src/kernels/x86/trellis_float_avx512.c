@@ -43,7 +43,22 @@ static PL_ALWAYS_INLINE fvec round_weight(fvec v)
     return _mm512_sub_ps(_mm512_add_ps(v, big), big);
 }
 
+/* Half a unit of what is dropped, and what makes ties even, carry into the upper half. */
+static PL_ALWAYS_INLINE vec rounded_up(fvec v)
+{
+    vec bits = _mm512_castps_si512(v);
+    vec odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+}
+
+static PL_ALWAYS_INLINE vec halves(fvec a, fvec b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(rounded_up(a), 16), rounded_up(b));
+}
+
 #include "trellis_float_body.h"
+
+EXPANDS(avx512)
 
 FLOAT_PRODUCTS(avx512, f32, PL_FLOAT_F32)
 FLOAT_PRODUCTS(avx512, bf16, PL_FLOAT_BF16)
@@ -53,4 +68,5 @@ void pl_kernels_init_float_avx512(pl_kernels *table)
     pl_float_kernels *f = &table->floats;
     SET_FLOAT_PRODUCTS(f, avx512, f32, PL_FLOAT_F32);
     SET_FLOAT_PRODUCTS(f, avx512, bf16, PL_FLOAT_BF16);
+    SET_EXPANDS(f, avx512);
 }

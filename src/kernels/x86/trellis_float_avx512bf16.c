@@ -55,7 +55,14 @@ static PL_ALWAYS_INLINE mvec pair_rows(fvec a, fvec b)
     return (mvec)_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(b, a));
 }
 
+static PL_ALWAYS_INLINE vec halves(fvec a, fvec b)
+{
+    return (vec)pair_rows(a, b);
+}
+
 #include "trellis_float_body.h"
+
+EXPANDS(avx512bf16)
 
 FLOAT_PRODUCTS(avx512bf16, bf16, PL_FLOAT_BF16)
 
@@ -63,4 +70,5 @@ void pl_kernels_init_float_avx512bf16(pl_kernels *table)
 {
     pl_float_kernels *f = &table->floats;
     SET_FLOAT_PRODUCTS(f, avx512bf16, bf16, PL_FLOAT_BF16);
+    SET_EXPANDS(f, avx512bf16);
 }

@@ -26,6 +26,7 @@
 #include "codec/trellis.h"
 #include "kernels/kernels.h"
 #include "trellis_codes.h"
+#include "trellis_expand_body.h"
 
 enum {
     DIRECT_M = 4,
@@ -38,14 +39,6 @@ enum {
 };
 
 /* ---- weights --------------------------------------------------------------------------------- */
-
-/* y / 147.80... correctly rounded: two constants make up its inverse to 48 bits, and the fused
- * multiply-add rounds once. That this is so for every y is one of the tests. */
-static PL_ALWAYS_INLINE fvec quotient(fvec y)
-{
-    const float high = 0x1.bb688ep-8f, low = -0x1.e90d7cp-33f;
-    return f_fma(y, f_splat(high), f_mul(y, f_splat(low)));
-}
 
 static PL_ALWAYS_INLINE fvec weight(windows w, fvec scale, int k, int L, int type, int i)
 {
