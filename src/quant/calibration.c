@@ -277,7 +277,8 @@ static pleach_status open_statistics(pl_calibration *c, const pl_plan *plan,
 {
     pleach_status status = pl_statistics_open(dir, binding, &c->statistics, err);
     if (status != PLEACH_ERR_MISSING) return status;
-    PL_TRY(check_disk(plan, plan->settings.calib_tokens, s, dir, err));
+    size_t n = writes_itself(&plan->settings) ? plan->settings.calib_tokens : c->ids.n;
+    PL_TRY(check_disk(plan, n, s, dir, err));
     PL_TRY(gather(c, plan, compute, binding, dir, text, s, err));
     return pl_statistics_open(dir, binding, &c->statistics, err);
 }

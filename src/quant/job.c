@@ -177,13 +177,25 @@ static pleach_status check_new(const pl_job *job, pleach_error *err)
     return PLEACH_OK;
 }
 
+/* True when the folder holds its job file alone, as after a run that was refused before it began. */
+static bool is_idle(const pl_job *job)
+{
+    bool idle = true;
+    DIR *dir = opendir(job->path->partial);
+    if (!dir) return false;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.' && strcmp(e->d_name, JOB_FILE) != 0) idle = false;
+    closedir(dir);
+    return idle;
+}
+
 static pleach_status open_work(pl_job *job, const char *file, const json_t *binding, bool discard,
                                pleach_error *err)
 {
     PL_TRY(make_folder(job, err));
     if (pl_exists(file)) {
         pleach_status status = compare_job(file, binding, err);
-        if (status == PLEACH_OK || !discard) return status;
+        if (status == PLEACH_OK || !(discard || is_idle(job))) return status;
         PL_TRY(remove_all(job->path, err));
     } else {
         PL_TRY(check_new(job, err));

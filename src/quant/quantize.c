@@ -58,38 +58,43 @@ static uint64_t item_weights(const pl_plan_item *item)
 
 /* ---- progress ------------------------------------------------------------------------------- */
 
-static int report(void *user, const char *module, uint64_t done)
+/* Time left is counted from what this run did: beyond the share `from` that it found done. */
+static int tell(const run *r, pleach_quantize_progress p, double from)
 {
-    run *r = user;
     const pleach_quantize_settings *s = &r->plan.settings;
+    double here = p.share - from;
     if (!s->progress) return 0;
-    pleach_quantize_progress p = {.stage = "coding", .tensor = module, .done = done,
-                                  .total = r->total, .seconds = now() - r->start,
-                                  .seconds_left = -1};
-    if (r->total) p.share = (double)done / (double)r->total;
-    uint64_t here = done - r->parts.resumed_weights;
-    if (here > 0 && p.seconds > 0) {
-        p.weights_per_second = (double)here / p.seconds;
-        p.seconds_left = (double)(r->total - done) / p.weights_per_second;
-    }
+    p.total = r->total;
+    p.seconds = now() - r->start;
+    p.seconds_left = here > 0 ? p.seconds * (1 - p.share) / here : -1;
+    if (p.done && here > 0 && p.seconds > 0)
+        p.weights_per_second = here * (double)r->total / p.seconds;
     return s->progress(s->user, &p);
 }
 
-/* Calibration's: of a call that takes over earlier work, time left is counted from what it did. */
+static int report_coding(void *user, const char *module, uint64_t done)
+{
+    const run *r = user;
+    double total = (double)PL_MAX(r->total, 1);
+    pleach_quantize_progress p = {.stage = "coding", .tensor = module, .done = done,
+                                  .share = (double)done / total};
+    return tell(r, p, (double)r->parts.resumed_weights / total);
+}
+
 static int report_calibration(void *user, const pl_calibrate_progress *c)
 {
     run *r = user;
-    const pleach_quantize_settings *s = &r->plan.settings;
-    if (!s->progress) return 0;
     char name[40];
     snprintf(name, sizeof name, "model.layers.%u", c->block);
     if (r->first_share < 0) r->first_share = c->share;
-    pleach_quantize_progress p = {.stage = c->stage, .share = c->share, .tensor = name,
-                                  .total = r->total, .seconds = now() - r->start,
-                                  .seconds_left = -1};
-    double here = c->share - r->first_share;
-    if (here > 0) p.seconds_left = p.seconds * (1 - c->share) / here;
-    return s->progress(s->user, &p);
+    pleach_quantize_progress p = {.stage = c->stage, .tensor = name, .share = c->share};
+    return tell(r, p, r->first_share);
+}
+
+static int report_refining(void *user, double share)
+{
+    pleach_quantize_progress p = {.stage = "refining", .tensor = "scales", .share = share};
+    return tell(user, p, 0);
 }
 
 /* ---- the result ----------------------------------------------------------------------------- */
@@ -235,18 +240,6 @@ static pleach_status stage_model(run *r, pleach_error *err)
 
 /* ---- refining ------------------------------------------------------------------------------- */
 
-static int report_refining(void *user, double share)
-{
-    run *r = user;
-    const pleach_quantize_settings *s = &r->plan.settings;
-    if (!s->progress) return 0;
-    pleach_quantize_progress p = {.stage = "refining", .share = share, .tensor = "scales",
-                                  .total = r->total, .seconds = now() - r->start,
-                                  .seconds_left = -1};
-    if (share > 0) p.seconds_left = p.seconds * (1 - share) / share;
-    return s->progress(s->user, &p);
-}
-
 /* The model as it is coded lies in staging. */
 static pleach_status refine_staged(run *r, const char *path, pleach_error *err)
 {
@@ -387,7 +380,8 @@ static pleach_status work(run *r, pleach_error *err)
     for (size_t i = 0; i < r->plan.n_items; i++)
         if (r->plan.items[i].coding != PL_CODING_DENSE) r->total += item_weights(&r->plan.items[i]);
     r->parts = (pl_parts){.plan = &r->plan, .job = &r->job, .kernels = &r->kernels,
-                          .statistics = r->calibration.statistics, .progress = report, .user = r};
+                          .statistics = r->calibration.statistics, .progress = report_coding,
+                          .user = r};
     PL_TRY(pl_parts_find(&r->parts, err));
     r->start = now();
     if (!pl_output_published(&r->path)) {
@@ -404,7 +398,7 @@ static pleach_status explain(const run *r, pleach_status status, pleach_error *e
 {
     if (status != PLEACH_ERR_NO_SPACE || !err) return status;
     pleach_error inner = *err;
-    return pl_fail(err, status, "%.300s; finished work is kept in %.120s", inner.message,
+    return pl_fail(err, status, "%.300s; what was done is kept in %.120s", inner.message,
                    r->path.partial);
 }
 
@@ -416,6 +410,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     double start = now();
     PL_TRY(pl_plan_open(&r->plan, r->plan.source, settings, err));
     PL_TRY(pl_check_side_files(r->plan.source, err));
+    PL_TRY(pl_report_check(&r->plan.settings, err));
     if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
     PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
     PL_TRY(pl_calibration_open(&r->calibration, &r->plan, &r->warnings, err));

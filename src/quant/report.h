@@ -16,6 +16,8 @@ typedef struct pl_report {
     const char *command;                      /* that gives `eval` again */
 } pl_report;
 
+/* Whether settings->report_text, if any, can be read: a slip is found before the work. */
+pleach_status pl_report_check(const pleach_quantize_settings *settings, pleach_error *err);
 /* Scores the folder `dir` on settings->report_text, with the source as teacher. */
 pleach_status pl_report_evaluate(const pl_report *r, const char *dir, pleach_eval_result *result,
                                  pleach_error *err);

@@ -33,6 +33,15 @@ static int progress(void *user, size_t done, size_t total, double perplexity)
     return s->progress ? s->progress(s->user, &p) : 0;
 }
 
+pleach_status pl_report_check(const pleach_quantize_settings *s, pleach_error *err)
+{
+    pl_map map = {0};
+    if (!s->report_text) return PLEACH_OK;
+    PL_TRY(pl_map_open(&map, s->report_text, err));
+    pl_map_close(&map);
+    return PLEACH_OK;
+}
+
 pleach_status pl_report_evaluate(const pl_report *r, const char *dir, pleach_eval_result *result,
                                  pleach_error *err)
 {

@@ -5,6 +5,7 @@
 #include "quantize_fixture.h"
 
 #include <errno.h>
+#include <dirent.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -123,6 +124,22 @@ static void test_other_settings(void **state)
     assert_int_equal(summary.resumed, 0);
     pleach_quantize_summary_free(&summary);
     assert_false(pl_exists(at("over.partial")));
+}
+
+/* A run that got no further than its job file leaves nothing that other settings could spoil. */
+static void test_nothing_done(void **state)
+{
+    (void)state;
+    pleach_quantize_settings s = bits(2);
+    leave_partial(TIED, "idle", s, 4);
+    DIR *dir = opendir(at("idle.partial"));
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strstr(e->d_name, ".safetensors")) unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
+    s.bits = 3;
+    assert_ok(pleach_quantize(TIED, at("idle"), &s, NULL, err));
+    assert_false(pl_exists(at("idle.partial")));
 }
 
 /* Codes are the same at every level: one goes on where another stopped. */
@@ -343,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_stopped_at_every_tensor),
         cmocka_unit_test(test_other_settings),
+        cmocka_unit_test(test_nothing_done),
         cmocka_unit_test(test_other_level),
         cmocka_unit_test(test_other_source),
         cmocka_unit_test(test_damaged_part),
