@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "calibrate/block.h"
 #include "calibrate/loss.h"
+#include "model/distribution.h"
 #include "scales.h"
 
 enum { SLAB = 256, WARM_UP = 5 };
@@ -103,12 +104,9 @@ static void to_log_probabilities(const refiner *r, float *logits, size_t n)
 {
 #pragma omp parallel for num_threads(r->c->threads)
     for (size_t m = 0; m < n; m++) {
-        float *row = logits + m * r->vocab, most = row[0];
-        double sum = 0;
-        for (size_t i = 1; i < r->vocab; i++) most = fmaxf(most, row[i]);
-        for (size_t i = 0; i < r->vocab; i++) sum += expf(row[i] - most);
-        float shift = most + (float)log(sum);
-        for (size_t i = 0; i < r->vocab; i++) row[i] -= shift;
+        float *row = logits + m * r->vocab;
+        pl_distribution d = pl_distribution_of(row, r->vocab);
+        for (size_t i = 0; i < r->vocab; i++) row[i] = (float)pl_log_probability(&d, row[i]);
     }
 }
 

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "base/memory.h"
-#include "distribution.h"
+#include "model/distribution.h"
 #include "session.h"
 
 /* Logits of one model held at once: 255 rows of 49152. */

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "base/memory.h"
-#include "distribution.h"
+#include "model/distribution.h"
 #include "session.h"
 #include "task_items.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Logits as a distribution over the vocabulary, in double. */
-#ifndef PL_RUNTIME_DISTRIBUTION_H
-#define PL_RUNTIME_DISTRIBUTION_H
+#ifndef PL_MODEL_DISTRIBUTION_H
+#define PL_MODEL_DISTRIBUTION_H
 
 #include <math.h>
 #include <stddef.h>
