@@ -11,13 +11,11 @@ MODEL = .cache/SmolLM2-135M-Instruct.Q4_1.gguf
 export PLEACH_PYTHON = $(CURDIR)/.cache/venv/bin/python
 export PLEACH_SMOLLM2 = $(CURDIR)/$(MODEL)
 
-# Tests run side by side: waiting threads sleep, so that they leave the cores to others.
-export OMP_WAIT_POLICY = passive
-
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 CTEST = ctest --output-on-failure -j $(JOBS)
 
-.PHONY: all help demo check check-arm check-full asan bench fuzz install format clean setup-build setup-test
+.PHONY: all help demo check check-arm check-full asan tsan bench fuzz install format clean \
+        setup-build setup-test
 
 all: setup-build ## build the library and the program into build/
 	$(CONFIGURE) -B $(BUILD)
@@ -45,12 +43,17 @@ check-arm: ## build for 64-bit Arm without a warning, run kernels and pure funct
 	cd build-arm && $(CTEST)
 
 check-full: export PLEACH_KILLS = 300
-check-full: check asan fuzz ## check, asan and fuzz, and many more killed runs
+check-full: check asan tsan fuzz ## check, asan, tsan and fuzz, and many more killed runs
 
 asan: setup-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(CONFIGURE) -B build-asan -DCMAKE_C_COMPILER=gcc -DPLEACH_SANITIZE=ON -DPLEACH_WERROR=ON
 	ninja -C build-asan -j $(JOBS)
 	cd build-asan && $(CTEST)
+
+tsan: setup-test ## the pool, linear layers and generation under ThreadSanitizer
+	$(CONFIGURE) -B build-tsan -DCMAKE_C_COMPILER=gcc -DPLEACH_TSAN=ON -DPLEACH_WERROR=ON
+	ninja -C build-tsan -j $(JOBS) test_pool test_linear test_generate
+	cd build-tsan && $(CTEST) -R '^test_(pool|linear|generate)$$'
 
 bench: all ## time the kernels, then prompt and generation of the real model
 	tools/fetch_model.sh
@@ -71,7 +74,7 @@ format: ## clang-format the lines that differ from the last commit
 	git clang-format --extensions c,h
 
 clean: ## remove what was built; .cache/ and demo/ stay
-	rm -rf build build-gcc build-clang build-arm build-asan build-fuzz
+	rm -rf build build-gcc build-clang build-arm build-asan build-tsan build-fuzz
 
 setup-build:
 	@tools/setup.sh build

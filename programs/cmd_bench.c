@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/error.h"
+#include "base/memory.h"
+#include "base/pool.h"
 #include "base/random.h"
+#include "base/threads.h"
 #include "commands.h"
 #include "console.h"
 #include "model_options.h"
@@ -59,23 +61,50 @@ static uint64_t sum_words(const uint64_t *words, size_t n)
     return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
 }
 
+/* Each thread's part of a buffer, and the sum of its words. */
+typedef struct roof_job {
+    uint64_t *words, sums[PL_MAX_THREADS];
+    size_t part;
+} roof_job;
+
+static void fill_part(void *job, size_t i, int thread)
+{
+    const roof_job *j = job;
+    (void)thread;
+    memset(j->words + i * j->part, (int)i + 1, j->part * sizeof *j->words);
+}
+
+static void sum_part(void *job, size_t i, int thread)
+{
+    roof_job *j = job;
+    (void)thread;
+    j->sums[i] = sum_words(j->words + i * j->part, j->part);
+}
+
 /* Bytes per second that the threads together read from a buffer larger than any cache. */
 static int measure_roof(int threads, size_t repeats, rate *roof)
 {
+    pleach_error err;
     double seconds[MOST_REPEATS];
-    size_t n = ROOF_BYTES / sizeof(uint64_t), part = n / (size_t)threads;
-    uint64_t total = 0, *words = pl_alloc(n, sizeof *words);
-    if (!words) return fail("out of memory: the buffer that measures memory");
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int t = 0; t < threads; t++) memset(words + (size_t)t * part, t + 1, part * sizeof *words);
+    size_t n = ROOF_BYTES / sizeof(uint64_t), parts = (size_t)threads;
+    roof_job job = {.words = pl_alloc(n, sizeof *job.words), .part = n / parts};
+    pl_pool *pool = NULL;
+    if (!job.words) return fail("out of memory: the buffer that measures memory");
+    if (pl_pool_open(threads, &pool, &err) != PLEACH_OK) {
+        pl_free(job.words);
+        return fail_status(&err);
+    }
+    pl_pool_run(pool, parts, fill_part, &job);
     for (size_t r = 0; r < repeats; r++) {
         double start = seconds_now();
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : total)
-        for (int t = 0; t < threads; t++) total += sum_words(words + (size_t)t * part, part);
+        pl_pool_run(pool, parts, sum_part, &job);
         seconds[r] = seconds_now() - start;
     }
-    *roof = rate_of(seconds, repeats, (double)part * threads * sizeof *words);
-    pl_free(words);
+    *roof = rate_of(seconds, repeats, (double)(job.part * parts * sizeof *job.words));
+    pl_pool_close(pool);
+    pl_free(job.words);
+    uint64_t total = 0;
+    for (size_t i = 0; i < parts; i++) total += job.sums[i];
     /* Always false; keeps the reads from being left out. */
     return total == 1 ? fail("memory was not read") : EXIT_OK;
 }

@@ -51,7 +51,6 @@ for group in "$@"; do
         ;;
     clang)
         need clang compiles clang
-        need libomp-dev compiles clang -fopenmp
         ;;
     fuzz) need libclang-rt-14-dev compiles clang -fsanitize=address ;;
     arm)

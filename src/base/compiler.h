@@ -22,6 +22,15 @@
 #define PL_ALIGNED(n)
 #endif
 
+/* Tells the core that it waits in a loop. */
+#if defined(__x86_64__)
+#define PL_PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PL_PAUSE() __asm__ volatile("yield")
+#else
+#define PL_PAUSE() ((void)0)
+#endif
+
 #define PL_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define PL_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define PL_COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -35,49 +35,77 @@ static size_t tiles(size_t n, size_t tile)
     return (n + tile - 1) / tile;
 }
 
-void pl_matmul(int threads, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+typedef struct product {
+    bool transpose_a, transpose_b;
+    size_t m, n, k, across; /* across: tiles side by side */
+    float alpha, beta;
+    const float *a, *b;
+    size_t lda, ldb, ldc;
+    float *c;
+} product;
+
+static void product_tile(void *product_, size_t i, int thread)
+{
+    const product *p = product_;
+    size_t row = i / p->across * TILE_ROWS, col = i % p->across * TILE_COLS;
+    const float *left = p->a + (p->transpose_a ? row : row * p->lda);
+    const float *right = p->b + (p->transpose_b ? col * p->ldb : col);
+    (void)thread;
+    cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
+                p->transpose_b ? CblasTrans : CblasNoTrans,
+                (int)PL_MIN(p->m - row, (size_t)TILE_ROWS),
+                (int)PL_MIN(p->n - col, (size_t)TILE_COLS), (int)p->k, p->alpha, left, (int)p->lda,
+                right, (int)p->ldb, p->beta, p->c + row * p->ldc + col, (int)p->ldc);
+}
+
+void pl_matmul(pl_pool *pool, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
                float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
                float *c, size_t ldc)
 {
-    size_t down = tiles(m, TILE_ROWS), across = tiles(n, TILE_COLS);
+    product p = {transpose_a, transpose_b, m, n, k, tiles(n, TILE_COLS), alpha, beta, a, b, lda, ldb,
+                 ldc, c};
     prepare();
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (down * across > 1)
-    for (size_t i = 0; i < down * across; i++) {
-        size_t row = i / across * TILE_ROWS, col = i % across * TILE_COLS;
-        const float *left = a + (transpose_a ? row : row * lda);
-        const float *right = b + (transpose_b ? col * ldb : col);
-        cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
-                    transpose_b ? CblasTrans : CblasNoTrans, (int)PL_MIN(m - row, (size_t)TILE_ROWS),
-                    (int)PL_MIN(n - col, (size_t)TILE_COLS), (int)k, alpha, left, (int)lda, right,
-                    (int)ldb, beta, c + row * ldc + col, (int)ldc);
-    }
+    pl_pool_run(pool, tiles(m, TILE_ROWS) * p.across, product_tile, &p);
 }
 
 /* Upper half of c += op(a) op(a)^T. */
-static void gram(int threads, bool rows, size_t n, size_t k, const float *a, size_t lda, float *c,
-                 size_t ldc)
+typedef struct gram {
+    bool rows;
+    size_t n, k, side, lda, ldc; /* side: tiles in a row */
+    const float *a;
+    float *c;
+} gram;
+
+static void gram_tile(void *gram_, size_t i, int thread)
 {
-    size_t side = tiles(n, GRAM_TILE), step = rows ? lda : 1;
+    const gram *g = gram_;
+    size_t row = i / g->side * GRAM_TILE, col = i % g->side * GRAM_TILE;
+    size_t step = g->rows ? g->lda : 1;
+    (void)thread;
+    if (col < row) return;
+    cblas_sgemm(CblasRowMajor, g->rows ? CblasNoTrans : CblasTrans,
+                g->rows ? CblasTrans : CblasNoTrans, (int)PL_MIN(g->n - row, (size_t)GRAM_TILE),
+                (int)PL_MIN(g->n - col, (size_t)GRAM_TILE), (int)g->k, 1, g->a + row * step,
+                (int)g->lda, g->a + col * step, (int)g->lda, 1, g->c + row * g->ldc + col,
+                (int)g->ldc);
+}
+
+static void run_gram(pl_pool *pool, gram g)
+{
+    g.side = tiles(g.n, GRAM_TILE);
     prepare();
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (side > 1)
-    for (size_t i = 0; i < side * side; i++) {
-        size_t row = i / side * GRAM_TILE, col = i % side * GRAM_TILE;
-        if (col < row) continue;
-        cblas_sgemm(CblasRowMajor, rows ? CblasNoTrans : CblasTrans,
-                    rows ? CblasTrans : CblasNoTrans, (int)PL_MIN(n - row, (size_t)GRAM_TILE),
-                    (int)PL_MIN(n - col, (size_t)GRAM_TILE), (int)k, 1, a + row * step, (int)lda,
-                    a + col * step, (int)lda, 1, c + row * ldc + col, (int)ldc);
-    }
+    pl_pool_run(pool, g.side * g.side, gram_tile, &g);
 }
 
-void pl_gram(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc)
+void pl_gram(pl_pool *pool, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc)
 {
-    gram(threads, false, n, k, a, lda, c, ldc);
+    run_gram(pool, (gram){.n = n, .k = k, .lda = lda, .ldc = ldc, .a = a, .c = c});
 }
 
-void pl_gram_rows(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc)
+void pl_gram_rows(pl_pool *pool, size_t n, size_t k, const float *a, size_t lda, float *c,
+                  size_t ldc)
 {
-    gram(threads, true, n, k, a, lda, c, ldc);
+    run_gram(pool, (gram){.rows = true, .n = n, .k = k, .lda = lda, .ldc = ldc, .a = a, .c = c});
 }
 
 /* a J-turned: element (i, j) goes to (n-1-i, n-1-j). */
@@ -90,41 +118,58 @@ static void turn(double *a, size_t n)
     }
 }
 
+/* A panel of a Cholesky factor: columns k .. below - 1, and the blocks of rows under them. */
+typedef struct panel {
+    double *a;
+    size_t n, k, below, blocks;
+} panel;
+
+/* Block i of the panel becomes the factor's. */
+static void divide_block(void *panel_, size_t i, int thread)
+{
+    const panel *p = panel_;
+    size_t row = p->below + i * FACTOR_BLOCK, n = p->n;
+    (void)thread;
+    cblas_dtrsm(CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit,
+                (int)PL_MIN(n - row, (size_t)FACTOR_BLOCK), (int)(p->below - p->k), 1,
+                p->a + p->k * n + p->k, (int)n, p->a + row * n + p->k, (int)n);
+}
+
+/* What is right of the panel, less the panel's part. */
+static void subtract_block(void *panel_, size_t i, int thread)
+{
+    const panel *p = panel_;
+    size_t row = p->below + i / p->blocks * FACTOR_BLOCK, n = p->n;
+    size_t col = p->below + i % p->blocks * FACTOR_BLOCK;
+    (void)thread;
+    if (col > row) return;
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)PL_MIN(n - row, (size_t)FACTOR_BLOCK),
+                (int)PL_MIN(n - col, (size_t)FACTOR_BLOCK), (int)(p->below - p->k), -1,
+                p->a + row * n + p->k, (int)n, p->a + col * n + p->k, (int)n, 1,
+                p->a + row * n + col, (int)n);
+}
+
 /* Right-looking lower Cholesky, a panel of columns at a time. */
-static bool factor_lower(int threads, double *a, size_t n)
+static bool factor_lower(pl_pool *pool, double *a, size_t n)
 {
     for (size_t k = 0; k < n; k += FACTOR_BLOCK) {
-        size_t width = PL_MIN(n - k, (size_t)FACTOR_BLOCK), below = k + width;
-        double *corner = a + k * n + k;
-        if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', (int)width, corner, (int)n) != 0)
+        size_t width = PL_MIN(n - k, (size_t)FACTOR_BLOCK);
+        panel p = {a, n, k, k + width, tiles(n - k - width, FACTOR_BLOCK)};
+        if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', (int)width, a + k * n + k, (int)n) != 0)
             return false;
-        size_t blocks = tiles(n - below, FACTOR_BLOCK);
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (blocks > 1)
-        for (size_t i = 0; i < blocks; i++) {
-            size_t row = below + i * FACTOR_BLOCK, rows = PL_MIN(n - row, (size_t)FACTOR_BLOCK);
-            cblas_dtrsm(CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (int)rows,
-                        (int)width, 1, corner, (int)n, a + row * n + k, (int)n);
-        }
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (blocks > 1)
-        for (size_t i = 0; i < blocks * blocks; i++) {
-            size_t row = below + i / blocks * FACTOR_BLOCK, col = below + i % blocks * FACTOR_BLOCK;
-            if (col > row) continue;
-            cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans,
-                        (int)PL_MIN(n - row, (size_t)FACTOR_BLOCK),
-                        (int)PL_MIN(n - col, (size_t)FACTOR_BLOCK), (int)width, -1, a + row * n + k,
-                        (int)n, a + col * n + k, (int)n, 1, a + row * n + col, (int)n);
-        }
+        pl_pool_run(pool, p.blocks, divide_block, &p);
+        pl_pool_run(pool, p.blocks * p.blocks, subtract_block, &p);
     }
     return true;
 }
 
-bool pl_cholesky_upper(int threads, double *a, size_t n)
+bool pl_cholesky_upper(pl_pool *pool, double *a, size_t n)
 {
     prepare();
     for (size_t i = 0; i < n; i++)
         if (!isfinite(a[i * n + i])) return false;
     turn(a, n);
-    if (!factor_lower(threads, a, n)) return false;
+    if (!factor_lower(pool, a, n)) return false;
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(a[i * n + i])) return false;
         memset(a + i * n + i + 1, 0, (n - i - 1) * sizeof *a);
@@ -140,20 +185,29 @@ bool pl_divide(double *a, size_t n, double *b, size_t m)
     return LAPACKE_dposv_work(LAPACK_COL_MAJOR, 'U', (int)n, (int)m, a, (int)n, b, (int)n) == 0;
 }
 
-void pl_unit_blocks(int threads, double *u, size_t n, size_t block)
+typedef struct unit_job {
+    double *u;
+    size_t n, block;
+} unit_job;
+
+static void unit_block(void *job, size_t i, int thread)
 {
-    size_t blocks = tiles(n, block);
-    prepare();
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (blocks > 1)
-    for (size_t i = 0; i < blocks; i++) {
-        size_t first = i * block, width = PL_MIN(n - first, block);
-        double *corner = u + first * n + first;
-        if (first > 0)
-            cblas_dtrsm(CblasRowMajor, CblasRight, CblasUpper, CblasNoTrans, CblasNonUnit,
-                        (int)first, (int)width, 1, corner, (int)n, u + first, (int)n);
-        for (size_t r = 0; r < width; r++) {
-            memset(corner + r * n, 0, width * sizeof *corner);
-            corner[r * n + r] = 1;
-        }
+    const unit_job *j = job;
+    size_t n = j->n, first = i * j->block, width = PL_MIN(n - first, j->block);
+    double *corner = j->u + first * n + first;
+    (void)thread;
+    if (first > 0)
+        cblas_dtrsm(CblasRowMajor, CblasRight, CblasUpper, CblasNoTrans, CblasNonUnit, (int)first,
+                    (int)width, 1, corner, (int)n, j->u + first, (int)n);
+    for (size_t r = 0; r < width; r++) {
+        memset(corner + r * n, 0, width * sizeof *corner);
+        corner[r * n + r] = 1;
     }
+}
+
+void pl_unit_blocks(pl_pool *pool, double *u, size_t n, size_t block)
+{
+    unit_job job = {u, n, block};
+    prepare();
+    pl_pool_run(pool, tiles(n, block), unit_block, &job);
 }

@@ -9,21 +9,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "pool.h"
+
 /* c [m][n] = alpha op(a) op(b) + beta c, op(a) [m][k], op(b) [k][n]; a (b) is stored transposed when
  * transpose_a (transpose_b). c overlaps neither. beta 0 ignores what c holds. */
-void pl_matmul(int threads, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+void pl_matmul(pl_pool *pool, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
                float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
                float *c, size_t ldc);
 
 /* Upper half of c [n][n] += a^T a, a [k][n]; some of the lower half is overwritten. */
-void pl_gram(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc);
+void pl_gram(pl_pool *pool, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc);
 
 /* The same for rows: upper half of c [n][n] += a a^T, a [n][k]. */
-void pl_gram_rows(int threads, size_t n, size_t k, const float *a, size_t lda, float *c, size_t ldc);
+void pl_gram_rows(pl_pool *pool, size_t n, size_t k, const float *a, size_t lda, float *c,
+                  size_t ldc);
 
 /* a = U U^T in place, U upper triangular, for symmetric a [n][n], both halves given; the lower half
  * of the result is zero. Returns false, a destroyed, when a is not positive definite or not finite. */
-bool pl_cholesky_upper(int threads, double *a, size_t n);
+bool pl_cholesky_upper(pl_pool *pool, double *a, size_t n);
 
 /* b [m][n] <- b a^-1 for symmetric positive definite a [n][n], destroyed. False when it is not that,
  * and b is left as it was. */
@@ -31,6 +34,6 @@ bool pl_divide(double *a, size_t n, double *b, size_t m);
 
 /* u[:,J] <- u[:,J] u[J,J]^-1 for each run J of `block` columns of the upper triangular u [n][n]: the
  * blocks on its diagonal become those of the unit matrix. */
-void pl_unit_blocks(int threads, double *u, size_t n, size_t block);
+void pl_unit_blocks(pl_pool *pool, double *u, size_t n, size_t block);
 
 #endif

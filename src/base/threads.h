@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many threads this process may use. The threads themselves are OpenMP's. */
+ * How many threads this process may use. The threads themselves are pool.h's. */
 #ifndef PL_BASE_THREADS_H
 #define PL_BASE_THREADS_H
 

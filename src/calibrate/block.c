@@ -12,30 +12,52 @@
 
 enum { ROWS_AT_ONCE = 64 };
 
-static void read_rows(const pl_block *b, int i, const pl_weight *w)
+/* Rows of one weight. */
+typedef struct read_job {
+    const pl_weight *w;
+    float *to;
+} read_job;
+
+static void read_unit(void *job, size_t unit, int thread)
 {
-#pragma omp parallel for num_threads(b->c->threads) schedule(dynamic)
-    for (uint64_t row = 0; row < w->out; row += ROWS_AT_ONCE)
-        pl_weight_rows_f32(w, row, PL_MIN(w->out - row, (uint64_t)ROWS_AT_ONCE),
-                           b->weight[i] + row * w->in);
+    const read_job *j = job;
+    uint64_t row = unit * ROWS_AT_ONCE;
+    (void)thread;
+    pl_weight_rows_f32(j->w, row, PL_MIN(j->w->out - row, (uint64_t)ROWS_AT_ONCE),
+                       j->to + row * j->w->in);
+}
+
+/* The trellis matrices of a block, side by side. */
+typedef struct trellis_job {
+    const pl_block *b;
+    const pl_linear *const *linears;
+    pleach_status status[PL_BLOCK_LINEARS];
+    pleach_error errors[PL_BLOCK_LINEARS];
+} trellis_job;
+
+static void read_trellis(void *job, size_t i, int thread)
+{
+    trellis_job *j = job;
+    (void)thread;
+    if (j->linears[i]->w.coding == PL_CODING_TRELLIS)
+        j->status[i] = pl_weight_dense_f32(&j->linears[i]->w, j->b->weight[i], &j->errors[i]);
 }
 
 /* Trellis matrices side by side, others by rows. */
 static pleach_status read_weights(const pl_block *b, const pl_linear *const *linears,
                                   pleach_error *err)
 {
-    pleach_status status[PL_BLOCK_LINEARS] = {PLEACH_OK};
-    pleach_error errors[PL_BLOCK_LINEARS];
-#pragma omp parallel for num_threads(b->c->threads) schedule(dynamic)
-    for (int i = 0; i < PL_BLOCK_LINEARS; i++)
-        if (linears[i]->w.coding == PL_CODING_TRELLIS)
-            status[i] = pl_weight_dense_f32(&linears[i]->w, b->weight[i], &errors[i]);
+    trellis_job job = {.b = b, .linears = linears};
+    pl_pool_run(b->c->pool, PL_BLOCK_LINEARS, read_trellis, &job);
     for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
-        if (status[i] != PLEACH_OK) {
-            if (err) *err = errors[i];
-            return status[i];
+        const pl_weight *w = &linears[i]->w;
+        if (job.status[i] != PLEACH_OK) {
+            if (err) *err = job.errors[i];
+            return job.status[i];
         }
-        if (linears[i]->w.coding != PL_CODING_TRELLIS) read_rows(b, i, &linears[i]->w);
+        if (w->coding != PL_CODING_TRELLIS)
+            pl_pool_run(b->c->pool, (w->out + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, read_unit,
+                        &(read_job){w, b->weight[i]});
     }
     return PLEACH_OK;
 }
@@ -73,36 +95,56 @@ void pl_block_close(pl_block *b)
 static void apply(const pl_block *b, int i, const float *x, size_t n, bool add, float *y)
 {
     size_t out = b->out[i];
-    pl_matmul(b->c->threads, false, true, n, out, b->in[i], 1, x, b->in[i], b->weight[i], b->in[i],
+    pl_matmul(b->c->pool, false, true, n, out, b->in[i], 1, x, b->in[i], b->weight[i], b->in[i],
               add, y, out);
     for (size_t m = 0; b->bias[i] && m < n; m++)
         b->c->kernels.axpy_f32(y + m * out, 1, b->bias[i], out);
 }
 
+/* Rows of one step of a block. */
+typedef struct rows_job {
+    const pl_block *b;
+    const pl_tape *tape;
+    const float *gain, *from;
+    float *to, *raw;
+    uint32_t heads;
+} rows_job;
+
+static void norm_row(void *job, size_t m, int thread)
+{
+    const rows_job *j = job;
+    const pl_config *g = j->b->t->config;
+    size_t at = m * g->hidden_size;
+    (void)thread;
+    j->b->c->kernels.rms_norm(j->to + at, j->from + at, j->gain, g->hidden_size, g->rms_norm_eps);
+}
+
 static void norm(const pl_block *b, const float *gain, const float *x, size_t n, float *y)
 {
-    size_t C = b->t->config->hidden_size;
-#pragma omp parallel for num_threads(b->c->threads)
-    for (size_t m = 0; m < n; m++)
-        b->c->kernels.rms_norm(y + m * C, x + m * C, gain, C, b->t->config->rms_norm_eps);
+    pl_pool_run(b->c->pool, n, norm_row, &(rows_job){.b = b, .gain = gain, .from = x, .to = y});
+}
+
+static void turn_row(void *job, size_t m, int thread)
+{
+    const rows_job *j = job;
+    const pl_config *g = j->b->t->config;
+    const pl_kernels *k = &j->b->c->kernels;
+    size_t half = g->rope.dims / 2, width = (size_t)j->heads * g->head_dim;
+    float *row = j->to + m * width;
+    (void)thread;
+    if (j->gain) memcpy(j->raw + m * width, row, width * sizeof *row);
+    for (uint32_t h = 0; h < j->heads; h++, row += g->head_dim) {
+        if (j->gain) k->rms_norm(row, row, j->gain, g->head_dim, g->rms_norm_eps);
+        k->rope(row, j->tape->cos + m * half, j->tape->sin + m * half, half);
+    }
 }
 
 /* Norms (Qwen3) and rotary positions of each head, in place; what the norms met is kept in raw. */
 static void turn_heads(const pl_block *b, const pl_tape *tape, float *x, float *raw, uint32_t heads,
                        const float *gain)
 {
-    const pl_config *g = b->t->config;
-    const pl_kernels *k = &b->c->kernels;
-    size_t half = g->rope.dims / 2, width = (size_t)heads * g->head_dim;
-#pragma omp parallel for num_threads(b->c->threads)
-    for (size_t m = 0; m < tape->n; m++) {
-        float *row = x + m * width;
-        if (gain) memcpy(raw + m * width, row, width * sizeof *row);
-        for (uint32_t h = 0; h < heads; h++, row += g->head_dim) {
-            if (gain) k->rms_norm(row, row, gain, g->head_dim, g->rms_norm_eps);
-            k->rope(row, tape->cos + m * half, tape->sin + m * half, half);
-        }
-    }
+    rows_job job = {.b = b, .tape = tape, .gain = gain, .to = x, .raw = raw, .heads = heads};
+    pl_pool_run(b->c->pool, tape->n, turn_row, &job);
 }
 
 static void attend(const pl_block *b, pl_tape *tape)
@@ -122,12 +164,13 @@ static void attend(const pl_block *b, pl_tape *tape)
     pl_chunk_attention_forward(&tape->attention);
 }
 
-static void activate(const pl_block *b, const pl_tape *tape)
+static void activate_row(void *job, size_t m, int thread)
 {
-    size_t I = b->t->config->intermediate_size;
-#pragma omp parallel for num_threads(b->c->threads)
-    for (size_t m = 0; m < tape->n; m++)
-        b->c->kernels.silu_mul(tape->act + m * I, tape->gate + m * I, tape->up + m * I, I);
+    const rows_job *j = job;
+    const pl_tape *tape = j->tape;
+    size_t I = j->b->t->config->intermediate_size, at = m * I;
+    (void)thread;
+    j->b->c->kernels.silu_mul(tape->act + at, tape->gate + at, tape->up + at, I);
 }
 
 void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n, float *y)
@@ -149,7 +192,7 @@ void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n
     norm(b, l->post_norm, tape->h, n, tape->normed2);
     apply(b, PL_BLOCK_GATE, tape->normed2, n, false, tape->gate);
     apply(b, PL_BLOCK_UP, tape->normed2, n, false, tape->up);
-    activate(b, tape);
+    pl_pool_run(b->c->pool, n, activate_row, &(rows_job){.b = b, .tape = tape});
     if (!y) return;
     memcpy(y, tape->h, bytes);
     apply(b, PL_BLOCK_DOWN, tape->act, n, true, y);

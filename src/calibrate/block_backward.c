@@ -12,51 +12,79 @@
 /* Gradient by the input of linear layer i from that by its output, set or added to. */
 static void pull(const pl_block *b, const pl_tape *tape, int i, bool add, float *dx)
 {
-    pl_matmul(b->c->threads, false, false, tape->n, b->in[i], b->out[i], 1, tape->gradient[i],
+    pl_matmul(b->c->pool, false, false, tape->n, b->in[i], b->out[i], 1, tape->gradient[i],
               b->out[i], b->weight[i], b->in[i], add, dx, b->in[i]);
+}
+
+/* Tokens of one step. */
+typedef struct rows_job {
+    const pl_block *b;
+    const pl_tape *tape;
+    const float *gain, *x, *dy;
+    float *d, *sum;
+    uint32_t heads;
+} rows_job;
+
+static void norm_gradient_row(void *job, size_t m, int thread)
+{
+    const rows_job *j = job;
+    const pl_config *g = j->b->t->config;
+    size_t C = g->hidden_size;
+    const float *dy = j->dy + m * C;
+    float *row = j->d + m * C, *sum = j->sum + m * C;
+    (void)thread;
+    pl_rms_norm_gradient(&j->b->c->kernels, row, j->x + m * C, j->gain, row, C, g->rms_norm_eps);
+    for (size_t i = 0; i < C; i++) sum[i] = dy[i] + row[i];
 }
 
 /* sum = dy + gradient by the norm's input x; dnormed, that by its output, is destroyed. */
 static void norm_gradient(const pl_block *b, const pl_tape *tape, const float *gain, const float *x,
                           float *dnormed, const float *dy, float *sum)
 {
-    const pl_config *g = b->t->config;
-    size_t C = g->hidden_size;
-#pragma omp parallel for num_threads(b->c->threads)
-    for (size_t m = 0; m < tape->n; m++) {
-        float *row = dnormed + m * C;
-        pl_rms_norm_gradient(&b->c->kernels, row, x + m * C, gain, row, C, g->rms_norm_eps);
-        for (size_t i = 0; i < C; i++) sum[m * C + i] = dy[m * C + i] + row[i];
-    }
+    rows_job job = {.b = b, .tape = tape, .gain = gain, .x = x, .dy = dy, .d = dnormed, .sum = sum};
+    pl_pool_run(b->c->pool, tape->n, norm_gradient_row, &job);
+}
+
+static void activate_gradient_row(void *job, size_t m, int thread)
+{
+    const rows_job *j = job;
+    const pl_tape *tape = j->tape;
+    size_t I = j->b->t->config->intermediate_size, at = m * I;
+    (void)thread;
+    j->b->c->kernels.silu_gradient(tape->gradient[PL_BLOCK_GATE] + at,
+                                   tape->gradient[PL_BLOCK_UP] + at, tape->gate + at,
+                                   tape->up + at, tape->scratch + at, I);
 }
 
 static void feed_forward_gradient(const pl_block *b, const pl_tape *tape)
 {
-    size_t I = b->t->config->intermediate_size;
-    float *dgate = tape->gradient[PL_BLOCK_GATE], *dup = tape->gradient[PL_BLOCK_UP];
     pull(b, tape, PL_BLOCK_DOWN, false, tape->scratch);
-#pragma omp parallel for num_threads(b->c->threads)
-    for (size_t m = 0; m < tape->n; m++)
-        b->c->kernels.silu_gradient(dgate + m * I, dup + m * I, tape->gate + m * I,
-                                    tape->up + m * I, tape->scratch + m * I, I);
+    pl_pool_run(b->c->pool, tape->n, activate_gradient_row, &(rows_job){.b = b, .tape = tape});
     pull(b, tape, PL_BLOCK_GATE, false, tape->scratch);
     pull(b, tape, PL_BLOCK_UP, true, tape->scratch);
+}
+
+static void turn_back_row(void *job, size_t m, int thread)
+{
+    const rows_job *j = job;
+    const pl_config *g = j->b->t->config;
+    const pl_kernels *k = &j->b->c->kernels;
+    size_t D = g->head_dim, half = g->rope.dims / 2;
+    (void)thread;
+    for (uint32_t h = 0; h < j->heads; h++) {
+        size_t at = (m * j->heads + h) * D;
+        k->rope(j->d + at, j->tape->cos + m * half, j->tape->minus_sin + m * half, half);
+        if (j->gain)
+            pl_rms_norm_gradient(k, j->d + at, j->x + at, j->gain, j->d + at, D, g->rms_norm_eps);
+    }
 }
 
 /* Undoes turn_heads of block.c: d, the gradient by turned heads, becomes that by raw ones. */
 static void turn_back(const pl_block *b, const pl_tape *tape, float *d, const float *raw,
                       uint32_t heads, const float *gain)
 {
-    const pl_config *g = b->t->config;
-    const pl_kernels *k = &b->c->kernels;
-    size_t D = g->head_dim, half = g->rope.dims / 2;
-#pragma omp parallel for num_threads(b->c->threads)
-    for (size_t m = 0; m < tape->n; m++)
-        for (uint32_t h = 0; h < heads; h++) {
-            size_t at = (m * heads + h) * D;
-            k->rope(d + at, tape->cos + m * half, tape->minus_sin + m * half, half);
-            if (gain) pl_rms_norm_gradient(k, d + at, raw + at, gain, d + at, D, g->rms_norm_eps);
-        }
+    rows_job job = {.b = b, .tape = tape, .gain = gain, .x = raw, .d = d, .heads = heads};
+    pl_pool_run(b->c->pool, tape->n, turn_back_row, &job);
 }
 
 static void attention_gradient(const pl_block *b, const pl_tape *tape)

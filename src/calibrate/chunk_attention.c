@@ -61,38 +61,54 @@ static void softmax_row(const pl_chunk_attention *a, float *row, size_t query, s
     memset(row + query + 1, 0, (seen.end - query - 1) * sizeof *row);
 }
 
-static void forward_tile(const pl_chunk_attention *a, size_t head, size_t first)
+/* What the tiles of one step share. */
+typedef struct tiles_job {
+    const pl_chunk_attention *a;
+    size_t tiles; /* of each head */
+    const float *from;
+    float *to;
+} tiles_job;
+
+/* Long ones first. */
+static void forward_tile(void *job, size_t i, int thread)
 {
+    const tiles_job *j = job;
+    const pl_chunk_attention *a = j->a;
+    size_t head = i / j->tiles, first = (j->tiles - 1 - i % j->tiles) * TILE;
+    (void)thread;
     size_t D = a->head_dim, Q = a->n_heads * D, K = a->n_kv_heads * D, n = a->n;
     size_t shared = head / (a->n_heads / a->n_kv_heads) * D, rows = tile_end(a, first) - first;
     span seen = keys_seen(a, first);
     size_t keys = seen.end - seen.first;
     float *S = a->probabilities + (head * n + first) * n;
-    pl_matmul(1, false, true, rows, keys, D, score_scale(a), a->q + first * Q + head * D, Q,
+    pl_matmul(NULL, false, true, rows, keys, D, score_scale(a), a->q + first * Q + head * D, Q,
               a->k + seen.first * K + shared, K, 0, S + seen.first, n);
     for (size_t r = 0; r < rows; r++) softmax_row(a, S + r * n, first + r, seen);
-    pl_matmul(1, false, false, rows, D, keys, 1, S + seen.first, n, a->v + seen.first * K + shared,
+    pl_matmul(NULL, false, false, rows, D, keys, 1, S + seen.first, n, a->v + seen.first * K + shared,
               K, 0, a->mixed + first * Q + head * D, Q);
 }
 
 void pl_chunk_attention_forward(const pl_chunk_attention *a)
 {
-    size_t tiles = tiles_of(a);
-#pragma omp parallel for num_threads(a->c->threads) schedule(dynamic)
-    for (size_t i = 0; i < a->n_heads * tiles; i++)
-        forward_tile(a, i / tiles, (tiles - 1 - i % tiles) * TILE); /* long ones first */
+    tiles_job job = {.a = a, .tiles = tiles_of(a)};
+    pl_pool_run(a->c->pool, a->n_heads * job.tiles, forward_tile, &job);
 }
 
 /* to[keys] = sum over the heads that share it of S^T from[queries]: the gradients by v and k. */
-static void gather_tile(const pl_chunk_attention *a, size_t kv_head, size_t first,
-                        const float *from, float *to)
+static void gather_tile(void *job, size_t i, int thread)
 {
+    const tiles_job *j = job;
+    const pl_chunk_attention *a = j->a;
+    size_t kv_head = i / j->tiles, first = i % j->tiles * TILE;
+    const float *from = j->from;
+    float *to = j->to;
+    (void)thread;
     size_t D = a->head_dim, Q = a->n_heads * D, K = a->n_kv_heads * D, n = a->n;
     size_t group = a->n_heads / a->n_kv_heads, rows = tile_end(a, first) - first;
     span seen = queries_seeing(a, first);
     for (size_t h = 0; h < group; h++) {
         size_t head = kv_head * group + h;
-        pl_matmul(1, true, false, rows, D, seen.end - seen.first, 1,
+        pl_matmul(NULL, true, false, rows, D, seen.end - seen.first, 1,
                   a->probabilities + (head * n + seen.first) * n + first, n,
                   from + seen.first * Q + head * D, Q, h > 0, to + first * K + kv_head * D, K);
     }
@@ -100,10 +116,8 @@ static void gather_tile(const pl_chunk_attention *a, size_t kv_head, size_t firs
 
 static void gather(const pl_chunk_attention *a, const float *from, float *to)
 {
-    size_t tiles = tiles_of(a);
-#pragma omp parallel for num_threads(a->c->threads) schedule(dynamic)
-    for (size_t i = 0; i < a->n_kv_heads * tiles; i++)
-        gather_tile(a, i / tiles, i % tiles * TILE, from, to);
+    tiles_job job = {a, tiles_of(a), from, to};
+    pl_pool_run(a->c->pool, a->n_kv_heads * job.tiles, gather_tile, &job);
 }
 
 /* Probabilities become the gradient by the scores before scaling, times the scale:
@@ -122,7 +136,7 @@ static void score_gradient(const pl_chunk_attention *a, const float *dmixed, siz
     }
     for (size_t from = seen.first; from < seen.end; from += KEYS_AT_ONCE) {
         size_t keys = PL_MIN(seen.end - from, (size_t)KEYS_AT_ONCE);
-        pl_matmul(1, false, true, rows, keys, D, 1, dmixed + first * Q + head * D, Q,
+        pl_matmul(NULL, false, true, rows, keys, D, 1, dmixed + first * Q + head * D, Q,
                   a->v + from * K + shared, K, 0, part, KEYS_AT_ONCE);
         for (size_t r = 0; r < rows; r++) {
             float *PL_RESTRICT row = S + r * n + from;
@@ -137,21 +151,26 @@ static void query_gradient(const pl_chunk_attention *a, size_t head, size_t firs
     size_t D = a->head_dim, Q = a->n_heads * D, K = a->n_kv_heads * D, n = a->n;
     size_t shared = head / (a->n_heads / a->n_kv_heads) * D;
     span seen = keys_seen(a, first);
-    pl_matmul(1, false, false, tile_end(a, first) - first, D, seen.end - seen.first, 1,
+    pl_matmul(NULL, false, false, tile_end(a, first) - first, D, seen.end - seen.first, 1,
               a->probabilities + (head * n + first) * n + seen.first, n,
               a->k + seen.first * K + shared, K, 0, dq + first * Q + head * D, Q);
+}
+
+/* From the gradient by what was mixed to that by the queries. Long ones first. */
+static void backward_tile(void *job, size_t i, int thread)
+{
+    const tiles_job *j = job;
+    size_t head = i / j->tiles, first = (j->tiles - 1 - i % j->tiles) * TILE;
+    (void)thread;
+    score_gradient(j->a, j->from, head, first);
+    query_gradient(j->a, head, first, j->to);
 }
 
 void pl_chunk_attention_backward(const pl_chunk_attention *a, const float *dmixed, float *dq,
                                  float *dk, float *dv)
 {
-    size_t tiles = tiles_of(a);
+    tiles_job job = {a, tiles_of(a), dmixed, dq};
     gather(a, dmixed, dv);
-#pragma omp parallel for num_threads(a->c->threads) schedule(dynamic)
-    for (size_t i = 0; i < a->n_heads * tiles; i++) {
-        size_t head = i / tiles, first = (tiles - 1 - i % tiles) * TILE;
-        score_gradient(a, dmixed, head, first);
-        query_gradient(a, head, first, dq);
-    }
+    pl_pool_run(a->c->pool, a->n_heads * job.tiles, backward_tile, &job);
     gather(a, a->q, dk);
 }

@@ -159,28 +159,48 @@ bool pl_gather_next(pl_gather *g)
     return g->first < g->n;
 }
 
-/* The factor of each token: 1, or |g| for Fisher; -1 for one that is left out. */
+/* Tokens of one item. */
+typedef struct tokens_job {
+    pl_gather *g;
+    const pl_gather_item *item;
+    const float *x, *gradient;
+} tokens_job;
+
+/* The factor of a token: 1, or |g| for Fisher; -1 for one that is left out. */
+static void find_scale(void *job, size_t m, int thread)
+{
+    const tokens_job *j = job;
+    const pl_gather_item *item = j->item;
+    pl_dot_f32_fn *dot = j->g->c->kernels.dot_f32;
+    bool fisher = item->kind == PL_STATISTIC_FISHER;
+    const float *row = j->x + m * item->width, *by = fisher ? j->gradient + m * item->out : NULL;
+    float weight = fisher ? dot(by, by, item->out) : 1;
+    float power = dot(row, row, item->width);
+    bool usable = power <= MOST_POWER && weight <= MOST_POWER && power * weight <= MOST_POWER;
+    (void)thread;
+    j->g->scales[m] = usable ? sqrtf(weight) : -1;
+}
+
 static void find_scales(pl_gather *g, const pl_gather_item *item, const pl_tape *tape,
                         const float *x)
 {
-    pl_dot_f32_fn *dot = g->c->kernels.dot_f32;
-    const float *gradient = tape->gradient[item->linear];
-    bool fisher = item->kind == PL_STATISTIC_FISHER;
-#pragma omp parallel for num_threads(g->c->threads)
-    for (size_t m = 0; m < tape->n; m++) {
-        const float *row = x + m * item->width, *by = fisher ? gradient + m * item->out : NULL;
-        float weight = fisher ? dot(by, by, item->out) : 1;
-        float power = dot(row, row, item->width);
-        bool usable = power <= MOST_POWER && weight <= MOST_POWER && power * weight <= MOST_POWER;
-        g->scales[m] = usable ? sqrtf(weight) : -1;
-    }
+    tokens_job job = {g, item, x, tape->gradient[item->linear]};
+    pl_pool_run(g->c->pool, tape->n, find_scale, &job);
+}
+
+static void scale_row(void *job, size_t m, int thread)
+{
+    const tokens_job *j = job;
+    size_t at = m * j->item->width;
+    float s = j->g->scales[m];
+    (void)thread;
+    for (size_t i = at; i < at + j->item->width; i++) j->g->rows[i] = s < 0 ? 0 : s * j->x[i];
 }
 
 /* The tokens to be summed: as they are, or copied with their factors. */
 static const float *scale_rows(pl_gather *g, pl_gather_item *item, const float *x, size_t n)
 {
     bool plain = item->kind != PL_STATISTIC_FISHER;
-    size_t width = item->width;
     for (size_t m = 0; m < n; m++) {
         float s = g->scales[m];
         plain = plain && s >= 0;
@@ -189,11 +209,7 @@ static const float *scale_rows(pl_gather *g, pl_gather_item *item, const float *
         item->weight += (double)s * (double)s;
     }
     if (plain) return x;
-#pragma omp parallel for num_threads(g->c->threads)
-    for (size_t m = 0; m < n; m++) {
-        float s = g->scales[m];
-        for (size_t i = 0; i < width; i++) g->rows[m * width + i] = s < 0 ? 0 : s * x[m * width + i];
-    }
+    pl_pool_run(g->c->pool, n, scale_row, &(tokens_job){.g = g, .item = item, .x = x});
     return g->rows;
 }
 
@@ -219,7 +235,7 @@ void pl_gather_add(pl_gather *g, const pl_tape *tape)
         find_scales(g, item, tape, x);
         if (item->kind == PL_STATISTIC_POWER) add_squares(g, item, x, tape->n);
         else
-            pl_gram(g->c->threads, item->width, tape->n, scale_rows(g, item, x, tape->n),
+            pl_gram(g->c->pool, item->width, tape->n, scale_rows(g, item, x, tape->n),
                     item->width, item->square, item->width);
     }
 }

@@ -16,22 +16,45 @@
 
 enum { PIECE = 3072, ROWS_AT_ONCE = 64 }; /* rows of the head */
 
+typedef struct embed_job {
+    const pl_transformer *t;
+    const int32_t *ids;
+    float *x;
+} embed_job;
+
+static void embed_row(void *job, size_t m, int thread)
+{
+    const embed_job *j = job;
+    (void)thread;
+    pl_linear_row(&j->t->embedding, (uint64_t)j->ids[m], j->x + m * j->t->config->hidden_size);
+}
+
 void pl_embed(const pl_transformer *t, const pl_compute *c, const int32_t *ids, size_t n, float *x)
 {
-    size_t C = t->config->hidden_size;
-#pragma omp parallel for num_threads(c->threads)
-    for (size_t m = 0; m < n; m++) pl_linear_row(&t->embedding, (uint64_t)ids[m], x + m * C);
+    pl_pool_run(c->pool, n, embed_row, &(embed_job){t, ids, x});
 }
 
 /* ---- the head's matrix ---------------------------------------------------------------------- */
 
+typedef struct read_job {
+    const pl_loss *l;
+    size_t first, rows;
+    float *to;
+} read_job;
+
+static void read_unit(void *job, size_t i, int thread)
+{
+    const read_job *j = job;
+    size_t r = i * ROWS_AT_ONCE, n = PL_MIN(j->rows - r, (size_t)ROWS_AT_ONCE);
+    (void)thread;
+    pl_weight_rows_f32(&j->l->t->head.w, j->first + r, n,
+                       j->to + r * j->l->t->config->hidden_size);
+}
+
 static void read_rows(const pl_loss *l, size_t first, size_t rows, float *to)
 {
-    size_t C = l->t->config->hidden_size;
-#pragma omp parallel for num_threads(l->c->threads) schedule(dynamic)
-    for (size_t r = 0; r < rows; r += ROWS_AT_ONCE)
-        pl_weight_rows_f32(&l->t->head.w, first + r, PL_MIN(rows - r, (size_t)ROWS_AT_ONCE),
-                           to + r * C);
+    read_job job = {l, first, rows, to};
+    pl_pool_run(l->c->pool, (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, read_unit, &job);
 }
 
 /* Rows [first, first + rows) in f32. */
@@ -87,18 +110,34 @@ uint64_t pl_loss_memory(const pl_config *config, size_t slab, bool whole)
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
+/* Tokens of a slab. */
+typedef struct slab_job {
+    const pl_loss *l;
+    const float *x;
+    float *dx;
+    const pl_target *target;
+    size_t from; /* the slab's first token */
+} slab_job;
+
+static void norm_row(void *job, size_t m, int thread)
+{
+    const slab_job *j = job;
+    const pl_transformer *t = j->l->t;
+    size_t C = t->config->hidden_size;
+    (void)thread;
+    j->l->c->kernels.rms_norm(j->l->normed + m * C, j->x + m * C, t->final_norm, C,
+                              t->config->rms_norm_eps);
+}
+
 /* Of at most a slab. */
 static void slab_logits(const pl_loss *l, const float *x, size_t n, float *logits)
 {
-    const pl_config *g = l->t->config;
-    size_t C = g->hidden_size, V = g->vocab_size;
+    size_t C = l->t->config->hidden_size, V = l->t->config->vocab_size;
     const float *bias = l->t->head.bias;
-#pragma omp parallel for num_threads(l->c->threads)
-    for (size_t m = 0; m < n; m++)
-        l->c->kernels.rms_norm(l->normed + m * C, x + m * C, l->t->final_norm, C, g->rms_norm_eps);
+    pl_pool_run(l->c->pool, n, norm_row, &(slab_job){.l = l, .x = x});
     for (size_t first = 0; first < V; first += PIECE) {
         size_t rows = PL_MIN(V - first, (size_t)PIECE);
-        pl_matmul(l->c->threads, false, true, n, rows, C, 1, l->normed, C, piece(l, first, rows), C,
+        pl_matmul(l->c->pool, false, true, n, rows, C, 1, l->normed, C, piece(l, first, rows), C,
                   0, logits + first, V);
     }
     for (size_t m = 0; bias && m < n; m++) l->c->kernels.axpy_f32(logits + m * V, 1, bias, V);
@@ -173,35 +212,46 @@ static double row_gradient(const pl_loss *l, float *z, size_t m, const pl_target
     return loss;
 }
 
+static void norm_gradient_row(void *job, size_t m, int thread)
+{
+    const slab_job *j = job;
+    const pl_transformer *t = j->l->t;
+    size_t C = t->config->hidden_size;
+    float *row = j->l->normed + m * C;
+    (void)thread;
+    pl_rms_norm_gradient(&j->l->c->kernels, row, j->x + m * C, t->final_norm, row, C,
+                         t->config->rms_norm_eps);
+    memcpy(j->dx + m * C, row, C * sizeof *row);
+}
+
 static void slab_gradient(const pl_loss *l, const float *x, size_t n, float *dx)
 {
-    const pl_config *g = l->t->config;
-    size_t C = g->hidden_size, V = g->vocab_size;
+    size_t C = l->t->config->hidden_size, V = l->t->config->vocab_size;
     for (size_t first = 0; first < V; first += PIECE) {
         size_t rows = PL_MIN(V - first, (size_t)PIECE);
-        pl_matmul(l->c->threads, false, false, n, C, rows, 1, l->logits + first, V,
+        pl_matmul(l->c->pool, false, false, n, C, rows, 1, l->logits + first, V,
                   piece(l, first, rows), C, first > 0, l->normed, C);
     }
-#pragma omp parallel for num_threads(l->c->threads)
-    for (size_t m = 0; m < n; m++) {
-        float *row = l->normed + m * C;
-        pl_rms_norm_gradient(&l->c->kernels, row, x + m * C, l->t->final_norm, row, C,
-                             g->rms_norm_eps);
-        memcpy(dx + m * C, row, C * sizeof *row);
-    }
+    pl_pool_run(l->c->pool, n, norm_gradient_row, &(slab_job){.l = l, .x = x, .dx = dx});
+}
+
+static void loss_row(void *job, size_t m, int thread)
+{
+    const slab_job *j = job;
+    const pl_loss *l = j->l;
+    (void)thread;
+    l->losses[m] = row_gradient(l, l->logits + m * l->t->config->vocab_size, j->from + m, j->target);
 }
 
 double pl_loss_gradient(const pl_loss *l, const float *x, size_t n, const pl_target *target,
                         float *dx)
 {
-    size_t C = l->t->config->hidden_size, V = l->t->config->vocab_size;
+    size_t C = l->t->config->hidden_size;
     double sum = 0;
     for (size_t from = 0; from < n; from += l->slab) {
         size_t count = PL_MIN(n - from, l->slab);
         slab_logits(l, x + from * C, count, l->logits);
-#pragma omp parallel for num_threads(l->c->threads) schedule(dynamic, 4)
-        for (size_t m = 0; m < count; m++)
-            l->losses[m] = row_gradient(l, l->logits + m * V, from + m, target);
+        pl_pool_run(l->c->pool, count, loss_row, &(slab_job){.l = l, .target = target, .from = from});
         for (size_t m = 0; m < count; m++) sum += l->losses[m];
         if (dx) slab_gradient(l, x + from * C, count, dx + from * C);
     }

@@ -197,14 +197,25 @@ static void drop_finished(writer *w)
         pl_cache_close(w->sequences[--w->n].cache);
 }
 
+typedef struct tokens_job {
+    writer *w;
+    int32_t *ids; /* of each sequence */
+} tokens_job;
+
+static void draw_token(void *job, size_t i, int thread)
+{
+    const tokens_job *j = job;
+    writer *w = j->w;
+    size_t V = w->t->config->vocab_size;
+    (void)thread;
+    j->ids[i] = next_token(w->c, &w->opening, &w->sequences[i], w->logits + i * V, V);
+}
+
 static pleach_status step(writer *w, pleach_error *err)
 {
-    size_t V = w->t->config->vocab_size;
     int32_t ids[MOST_PARALLEL];
     pl_cache *caches[MOST_PARALLEL];
-#pragma omp parallel for num_threads(w->c->threads) schedule(dynamic)
-    for (size_t i = 0; i < w->n; i++)
-        ids[i] = next_token(w->c, &w->opening, &w->sequences[i], w->logits + i * V, V);
+    pl_pool_run(w->c->pool, w->n, draw_token, &(tokens_job){w, ids});
     for (size_t i = 0; i < w->n; i++) {
         sequence *s = &w->sequences[i];
         s->ids[s->n++] = ids[i];

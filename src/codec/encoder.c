@@ -6,7 +6,6 @@
 #include "encoder.h"
 
 #include <math.h>
-#include <omp.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -30,10 +29,11 @@ struct pl_encoder {
     pleach_trellis t;
     pl_kernels kernels;
     pl_viterbi viterbi;
-    int threads, search_scale, refit;
+    pl_pool *pool;
+    int search_scale, refit;
     pleach_trellis_search search;
     double code_rms; /* root mean square of the code's values */
-    pthread_mutex_t lock; /* guards idle; unlike a lock of OpenMP it also serves a forked child */
+    pthread_mutex_t lock; /* guards idle */
     worker *idle;
 };
 
@@ -67,7 +67,8 @@ static double rms_of_code(uint32_t L)
 }
 
 pleach_status pl_encoder_open(pl_encoder **out, const pleach_trellis *t,
-                              const pleach_trellis_encode_settings *settings, pleach_error *err)
+                              const pleach_trellis_encode_settings *settings, pl_pool *pool,
+                              pleach_error *err)
 {
     pleach_trellis_encode_settings s;
     unsigned cpu;
@@ -75,7 +76,6 @@ pleach_status pl_encoder_open(pl_encoder **out, const pleach_trellis *t,
     pleach_trellis_encode_defaults(&s);
     if (settings) s = *settings;
     PL_TRY(pleach_trellis_check(t, err));
-    PL_FAIL_IF(s.threads < 0, err, PLEACH_ERR_ARGUMENT, "trellis: threads is %d", s.threads);
     PL_FAIL_IF((unsigned)s.search > PLEACH_SEARCH_EXACT, err, PLEACH_ERR_ARGUMENT,
                "trellis: search is %d, expected 0 to 2", (int)s.search);
     PL_FAIL_IF(pl_cpu_level(s.cpu, &cpu), err, PLEACH_ERR_ARGUMENT,
@@ -84,7 +84,7 @@ pleach_status pl_encoder_open(pl_encoder **out, const pleach_trellis *t,
     pl_encoder *e = pl_calloc(1, sizeof *e);
     if (!e) return pl_fail_memory(err, "a trellis encoder", sizeof *e);
     e->t = *t;
-    e->threads = s.threads ? PL_MIN(s.threads, PL_MAX_THREADS) : pl_default_threads();
+    e->pool = pool;
     e->search = s.search;
     e->search_scale = s.scale_search;
     e->refit = s.scale_refit;
@@ -231,17 +231,30 @@ static void search_pair(const pl_encoder *e, worker *w, pl_block_job *jobs, size
     }
 }
 
+typedef struct blocks_job {
+    const pl_encoder *e;
+    worker *const *workers; /* of each thread */
+    pl_block_job *jobs;
+    size_t n;
+    uint32_t *codes;
+} blocks_job;
+
+static void run_pair(void *job, size_t pair, int thread)
+{
+    const blocks_job *j = job;
+    search_pair(j->e, j->workers[thread], j->jobs, j->n, pair, j->codes);
+}
+
 pleach_status pl_encoder_blocks(pl_encoder *e, pl_block_job *jobs, size_t n, uint32_t *codes,
                                 pleach_error *err)
 {
     size_t pairs = (n + 1) / 2;
-    int threads = (int)PL_MIN((size_t)e->threads, pairs);
+    int threads = (int)PL_MIN((size_t)pl_pool_threads(e->pool), pairs);
     worker *workers[PL_MAX_THREADS];
     if (pairs == 0) return PLEACH_OK;
     PL_TRY(take_workers(e, workers, threads, err));
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-    for (size_t pair = 0; pair < pairs; pair++)
-        search_pair(e, workers[omp_get_thread_num()], jobs, n, pair, codes);
+    blocks_job job = {e, workers, jobs, n, codes};
+    pl_pool_run_on(e->pool, threads, pairs, run_pair, &job);
     give_back(e, workers[threads - 1]);
     return PLEACH_OK;
 }
@@ -389,6 +402,33 @@ static void list_blocks(const pl_encoder *e, const row_job *rows, size_t n, pl_b
     }
 }
 
+/* A call's rows: their numbers in and out. */
+typedef struct rows_job {
+    const pl_encoder *e;
+    uint64_t first;
+    row_job *jobs;
+    const float *src;
+    uint32_t *codes;
+    const uint16_t *scales;
+    float *decoded;
+} rows_job;
+
+static void measure_unit(void *job, size_t i, int thread)
+{
+    const rows_job *j = job;
+    (void)thread;
+    j->jobs[i] = measure(j->e, j->first + i, j->src + i * j->e->t.cols);
+}
+
+static void finish_unit(void *job, size_t i, int thread)
+{
+    const rows_job *j = job;
+    uint64_t row = j->first + i;
+    (void)thread;
+    finish_row(j->e, j->codes, row, j->scales[row],
+               j->decoded ? j->decoded + i * j->e->t.cols : NULL);
+}
+
 pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uint32_t *codes,
                               uint16_t *scales, float *decoded, const float *src, pleach_error *err)
 {
@@ -398,7 +438,6 @@ pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uin
                (unsigned long long)first, (unsigned long long)e->t.rows);
     if (count == 0) return PLEACH_OK;
     const size_t rows = (size_t)count;
-    const int threads = (int)PL_MIN((size_t)e->threads, rows);
     row_job *jobs = pl_alloc(rows, sizeof *jobs);
     pl_block_job *searches = pl_alloc(rows * blocks, sizeof *searches);
     pleach_status status;
@@ -408,8 +447,8 @@ pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uin
                                 rows * blocks * sizeof *searches);
         goto out;
     }
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-    for (size_t i = 0; i < rows; i++) jobs[i] = measure(e, first + i, src + i * cols);
+    rows_job job = {e, first, jobs, src, codes, scales, decoded};
+    pl_pool_run(e->pool, rows, measure_unit, &job);
     if ((status = check_jobs(jobs, &n, err))) goto out;
     list_blocks(e, jobs, n, searches);
     if ((status = pl_encoder_blocks(e, searches, n * blocks, codes, err))) goto out;
@@ -417,9 +456,7 @@ pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uin
     memset(scales + first, 0, rows * sizeof *scales);
     for (size_t i = 0; i < n; i++)
         scales[jobs[i].row] = final_scale(e, &jobs[i], searches + i * blocks);
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
-    for (size_t i = 0; i < rows; i++)
-        finish_row(e, codes, first + i, scales[first + i], decoded ? decoded + i * cols : NULL);
+    pl_pool_run(e->pool, rows, finish_unit, &job);
 out:
     pl_free(jobs);
     pl_free(searches);
@@ -431,9 +468,16 @@ pleach_status pleach_trellis_encode(const pleach_trellis *t, uint32_t *codes, ui
                                     const pleach_trellis_encode_settings *settings,
                                     pleach_error *err)
 {
-    pl_encoder *e;
-    PL_TRY(pl_encoder_open(&e, t, settings, err));
-    pleach_status status = pl_encoder_rows(e, 0, t->rows, codes, scales, NULL, src, err);
+    pl_encoder *e = NULL;
+    pl_pool *pool = NULL;
+    int threads = settings ? settings->threads : 0;
+    PL_FAIL_IF(threads < 0, err, PLEACH_ERR_ARGUMENT, "trellis: threads is %d", threads);
+    threads = threads ? PL_MIN(threads, PL_MAX_THREADS) : pl_default_threads();
+    pleach_status status = pl_pool_open(threads, &pool, err);
+    if (status == PLEACH_OK) status = pl_encoder_open(&e, t, settings, pool, err);
+    if (status == PLEACH_OK)
+        status = pl_encoder_rows(e, 0, t->rows, codes, scales, NULL, src, err);
     pl_encoder_close(e);
+    pl_pool_close(pool);
     return status;
 }

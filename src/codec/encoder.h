@@ -6,14 +6,16 @@
 #ifndef PL_CODEC_ENCODER_H
 #define PL_CODEC_ENCODER_H
 
-#include "base/error.h"
+#include "base/pool.h"
 #include "pleach/trellis.h"
 
 typedef struct pl_encoder pl_encoder;
 
-/* For matrices of geometry t, copied. settings NULL: the defaults. *out is NULL on failure. */
+/* For matrices of geometry t, copied. settings NULL: the defaults; their threads are the pool's,
+ * borrowed until closing. *out is NULL on failure. */
 pleach_status pl_encoder_open(pl_encoder **out, const pleach_trellis *t,
-                              const pleach_trellis_encode_settings *settings, pleach_error *err);
+                              const pleach_trellis_encode_settings *settings, pl_pool *pool,
+                              pleach_error *err);
 void pl_encoder_close(pl_encoder *e); /* accepts NULL */
 
 /* Codes stored rows first .. first+count-1.
@@ -21,7 +23,7 @@ void pl_encoder_close(pl_encoder *e); /* accepts NULL */
  *   codes, scales  the whole matrix's; only what belongs to these rows is written
  *   decoded        [count][cols] what the rows now decode to (decode contract), or NULL;
  *                  may be src
- * The threads of the settings share the blocks of the call, one row's too. Any number of threads
+ * The threads of the pool share the blocks of the call, one row's too. Any number of threads
  * may call at once, on rows that do not overlap. The result depends on the row alone.
  * PLEACH_ERR_DATA names the first bad row by its number in the matrix. */
 pleach_status pl_encoder_rows(pl_encoder *e, uint64_t first, uint64_t count, uint32_t *codes,

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/cpu.h"
 
 /* Some ten microseconds of work: what waking a thread costs, and more. */
@@ -13,7 +14,8 @@ enum { OPERATIONS_PER_THREAD = 1 << 17 };
 int pl_compute_threads(const pl_compute *c, size_t operations)
 {
     size_t worth = 1 + operations / OPERATIONS_PER_THREAD;
-    return worth < (size_t)c->threads ? (int)worth : c->threads;
+    size_t most = (size_t)pl_pool_threads(c->pool);
+    return (int)PL_MIN(worth, most);
 }
 
 void pl_kernels_init(pl_kernels *k, unsigned cpu)

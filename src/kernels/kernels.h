@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "attention.h"
+#include "base/pool.h"
 #include "product.h"
 #include "product_float.h"
 #include "pleach/model.h" /* pleach_arith */
@@ -115,11 +116,11 @@ void pl_kernels_init_attention_neon(pl_kernels *k);
 /* What a computation needs besides its operands: borrowed by whoever computes. */
 typedef struct pl_compute {
     pl_kernels kernels;
-    int threads;
+    pl_pool *pool; /* NULL: the calling thread alone */
     pleach_arith arith;
 } pl_compute;
 
-/* Threads worth waking for about so many multiply-adds, 1 .. c->threads. Results never depend on
+/* Threads worth waking for about so many multiply-adds, at most the pool's. Results never depend on
  * it. */
 int pl_compute_threads(const pl_compute *c, size_t operations);
 

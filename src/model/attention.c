@@ -8,7 +8,7 @@
 #include "attention.h"
 
 #include <math.h>
-#include <omp.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -79,7 +79,7 @@ size_t pl_attention_scratch(const pl_compute *c, uint32_t n_heads, uint32_t n_kv
                             uint32_t head_dim, size_t length)
 {
     size_t group = n_heads / n_kv_heads, spans = (length + SPAN - 1) / SPAN;
-    size_t arenas = (size_t)c->threads * arena_floats(tile_positions(group) * group, head_dim);
+    size_t arenas = (size_t)pl_pool_threads(c->pool) * arena_floats(tile_positions(group) * group, head_dim);
     return (arenas + spans * n_kv_heads * sums_floats(group, head_dim)) * sizeof(float);
 }
 
@@ -185,65 +185,85 @@ static void attend_tile(const pl_compute *c, const tile *t, const arena *m)
     store_results(t, &m->total);
 }
 
-static int threads_for(const pl_compute *c, const pl_attention *a, size_t tasks)
+static int threads_for(const pl_compute *c, const pl_attention *a)
 {
     size_t keys = a->position + (a->n + 1) / 2; /* of a query, on average */
-    int threads = pl_compute_threads(c, 2 * a->n * keys * a->n_heads * a->head_dim);
-    return (int)PL_MIN((size_t)threads, tasks);
+    return pl_compute_threads(c, 2 * a->n * keys * a->n_heads * a->head_dim);
 }
 
-static void run_tiles(const pl_compute *c, const pl_attention *a, float *scratch)
+/* What the tasks of one call share. */
+typedef struct job {
+    const pl_compute *c;
+    const pl_attention *a;
+    size_t group, step, tiles; /* query heads of a key head; positions of a tile, and how many */
+    size_t first, spans;       /* of a single query */
+    size_t floats;             /* of an arena */
+    float *arenas, *parts;     /* [threads], [heads][spans] */
+} job;
+
+static arena arena_of(const job *j, int thread)
 {
-    size_t group = a->n_heads / a->n_kv_heads, step = tile_positions(group);
-    size_t tiles = (a->n + step - 1) / step, floats = arena_floats(step * group, a->head_dim);
-    size_t tasks = tiles * a->n_kv_heads;
-    int threads = threads_for(c, a, tasks);
-    /* Later tiles see more keys: long tasks first. */
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
-    for (size_t i = 0; i < tasks; i++) {
-        size_t begin = (tiles - 1 - i / a->n_kv_heads) * step, end = PL_MIN(begin + step, a->n);
-        tile t = {a, begin, end, (end - begin) * group, group, (uint32_t)(i % a->n_kv_heads)};
-        arena m = take_arena(scratch + (size_t)omp_get_thread_num() * floats, step * group,
-                             a->head_dim);
-        attend_tile(c, &t, &m);
-    }
+    return take_arena(j->arenas + (size_t)thread * j->floats, j->step * j->group, j->a->head_dim);
 }
 
-/* A single query over several spans: the spans side by side, then added in order. */
-static void run_spans(const pl_compute *c, const pl_attention *a, size_t first, size_t spans,
-                      float *scratch)
+/* Later tiles see more keys: long tasks first. */
+static void run_tile(void *job_, size_t i, int thread)
 {
-    size_t group = a->n_heads / a->n_kv_heads, D = a->head_dim;
-    size_t step = tile_positions(group), floats = arena_floats(step * group, D);
-    size_t tasks = spans * a->n_kv_heads, part_floats = sums_floats(group, D);
-    float *parts = scratch + (size_t)c->threads * floats;
-    int threads = threads_for(c, a, tasks);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
-    for (size_t i = 0; i < tasks; i++) {
-        tile t = {a, 0, 1, group, group, (uint32_t)(i / spans)};
-        arena m = take_arena(scratch + (size_t)omp_get_thread_num() * floats, step * group, D);
-        float *at = parts + i * part_floats;
-        sums part = take_sums(&at, group, D);
-        load_queries(&t, m.q);
-        attend_span(c, &t, first + i % spans, &m, &part);
-    }
-    arena m = take_arena(scratch, step * group, D);
-    for (uint32_t head = 0; head < a->n_kv_heads; head++) {
-        tile t = {a, 0, 1, group, group, head};
-        clear(&m.total, group, D);
-        for (size_t s = 0; s < spans; s++) {
-            float *at = parts + (head * spans + s) * part_floats;
-            sums part = take_sums(&at, group, D);
-            merge(&m.total, &part, group, D);
+    const job *j = job_;
+    const pl_attention *a = j->a;
+    size_t begin = (j->tiles - 1 - i / a->n_kv_heads) * j->step;
+    size_t end = PL_MIN(begin + j->step, a->n);
+    tile t = {a, begin, end, (end - begin) * j->group, j->group, (uint32_t)(i % a->n_kv_heads)};
+    arena m = arena_of(j, thread);
+    attend_tile(j->c, &t, &m);
+}
+
+static sums part_of(const job *j, size_t head, size_t span)
+{
+    size_t D = j->a->head_dim;
+    float *at = j->parts + (head * j->spans + span) * sums_floats(j->group, D);
+    return take_sums(&at, j->group, D);
+}
+
+static void run_span(void *job_, size_t i, int thread)
+{
+    const job *j = job_;
+    size_t head = i / j->spans, span = i % j->spans;
+    tile t = {j->a, 0, 1, j->group, j->group, (uint32_t)head};
+    arena m = arena_of(j, thread);
+    sums part = part_of(j, head, span);
+    load_queries(&t, m.q);
+    attend_span(j->c, &t, j->first + span, &m, &part);
+}
+
+static void add_spans(const job *j)
+{
+    size_t D = j->a->head_dim;
+    arena m = arena_of(j, 0);
+    for (uint32_t head = 0; head < j->a->n_kv_heads; head++) {
+        tile t = {j->a, 0, 1, j->group, j->group, head};
+        clear(&m.total, j->group, D);
+        for (size_t s = 0; s < j->spans; s++) {
+            sums part = part_of(j, head, s);
+            merge(&m.total, &part, j->group, D);
         }
         store_results(&t, &m.total);
     }
 }
 
+/* A single query over several spans: the spans side by side, then added in order. */
 void pl_attention_run(const pl_compute *c, const pl_attention *a, void *scratch)
 {
-    size_t first = first_visible(a, a->position) / SPAN;
-    size_t spans = a->position / SPAN + 1 - first;
-    if (a->n == 1 && spans > 1 && c->threads > 1) run_spans(c, a, first, spans, scratch);
-    else run_tiles(c, a, scratch);
+    int threads = pl_pool_threads(c->pool);
+    job j = {.c = c, .a = a, .group = a->n_heads / a->n_kv_heads, .arenas = scratch};
+    j.step = tile_positions(j.group);
+    j.tiles = (a->n + j.step - 1) / j.step;
+    j.floats = arena_floats(j.step * j.group, a->head_dim);
+    j.parts = j.arenas + (size_t)threads * j.floats;
+    j.first = first_visible(a, a->position) / SPAN;
+    j.spans = a->position / SPAN + 1 - j.first;
+    bool spans = a->n == 1 && j.spans > 1 && threads > 1;
+    size_t tasks = (spans ? j.spans : j.tiles) * a->n_kv_heads;
+    pl_pool_run_on(c->pool, threads_for(c, a), tasks, spans ? run_span : run_tile, &j);
+    if (spans) add_spans(&j);
 }

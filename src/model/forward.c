@@ -4,8 +4,6 @@
  * positions and a SwiGLU feed-forward part, f32 activations throughout.
  *
  * Letters: C hidden size, D head size, I feed-forward width, n positions of this call. */
-#include <omp.h>
-
 #include "attention.h"
 #include "base/memory.h"
 #include "model.h"
@@ -90,15 +88,24 @@ void pl_workspace_close(pl_workspace *w)
     pl_free(w);
 }
 
-/* Where the rows of a call go: one cache at consecutive positions, or a cache each. */
-typedef struct places {
+/* A call under way. Its n rows go to one cache at consecutive positions, or to a cache each. */
+typedef struct pass {
+    pl_workspace *w;
+    const pl_compute *c;
     pl_cache *const *caches;
     bool apart;
-} places;
+    const int32_t *ids;
+    size_t n;
+    /* Where it is: rows [from, n) of a layer; a norm's weights, and whether to add an update first. */
+    uint32_t layer;
+    size_t from;
+    const float *gain;
+    bool update;
+} pass;
 
-static pl_cache *row_cache(const places *p, size_t row) { return p->caches[p->apart ? row : 0]; }
+static pl_cache *row_cache(const pass *p, size_t row) { return p->caches[p->apart ? row : 0]; }
 
-static size_t row_position(const places *p, size_t row)
+static size_t row_position(const pass *p, size_t row)
 {
     return pl_cache_length(row_cache(p, row)) + (p->apart ? 0 : row);
 }
@@ -108,7 +115,7 @@ static size_t attention_bytes(const pl_workspace *w, const pl_compute *c, bool a
 {
     const pl_config *g = w->t->config;
     pl_compute own = *c;
-    if (apart) own.threads = 1;
+    if (apart) own.pool = NULL;
     size_t bytes = pl_attention_scratch(&own, g->n_heads, g->n_kv_heads, g->head_dim, length);
     return (bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
 }
@@ -117,7 +124,7 @@ static size_t attention_bytes(const pl_workspace *w, const pl_compute *c, bool a
 static pleach_status reserve_attention(pl_workspace *w, const pl_compute *c, bool apart,
                                        size_t length, pleach_error *err)
 {
-    size_t parts = apart ? (size_t)c->threads : 1;
+    size_t parts = apart ? (size_t)pl_pool_threads(c->pool) : 1;
     if (parts * attention_bytes(w, c, apart, length) <= w->attention_bytes) return PLEACH_OK;
     size_t bytes = parts * attention_bytes(w, c, apart, length + length / 2);
     pl_free(w->attention);
@@ -126,136 +133,168 @@ static pleach_status reserve_attention(pl_workspace *w, const pl_compute *c, boo
     return w->attention ? PLEACH_OK : pl_fail_memory(err, "attention", bytes);
 }
 
-/* Threads for a loop over n positions that touches `width` numbers of each, at about ten operations
- * a number; one position is never shared out. */
-static int threads_for(const pl_compute *c, size_t n, size_t width)
+/* fn for rows [p->from, p->n), each of which touches `width` numbers at about ten operations. */
+static void for_rows(pass *p, size_t width, pl_pool_fn *fn)
 {
-    return n > 1 ? pl_compute_threads(c, 10 * n * width) : 1;
+    size_t rows = p->n - p->from;
+    pl_pool_run_on(p->c->pool, pl_compute_threads(p->c, 10 * rows * width), rows, fn, p);
 }
 
 /* Norms (Qwen3) and rotary positions of `heads` heads of one token. */
-static void turn_heads(const pl_workspace *w, const pl_compute *c, float *x, uint32_t heads,
-                       const float *norm, size_t row)
+static void turn_heads(const pass *p, float *x, uint32_t heads, const float *norm, size_t row)
 {
+    const pl_workspace *w = p->w;
     const pl_config *g = w->t->config;
+    const pl_kernels *k = &p->c->kernels;
     size_t half = g->rope.dims / 2;
     for (uint32_t h = 0; h < heads; h++, x += g->head_dim) {
-        if (norm) c->kernels.rms_norm(x, x, norm, g->head_dim, g->rms_norm_eps);
-        c->kernels.rope(x, w->cos + row * half, w->sin + row * half, half);
+        if (norm) k->rms_norm(x, x, norm, g->head_dim, g->rms_norm_eps);
+        k->rope(x, w->cos + row * half, w->sin + row * half, half);
     }
 }
 
-/* mixed = attention of rows [from, n) in layer i. */
-static void attend(pl_workspace *w, const pl_compute *c, const places *p, uint32_t i, size_t from,
-                   size_t n)
+static void turn_and_keep_row(void *pass_, size_t m, int thread)
 {
+    const pass *p = pass_;
+    pl_workspace *w = p->w;
+    const pl_config *g = w->t->config;
+    const pl_layer *l = &w->t->layers[p->layer];
+    size_t Q = (size_t)g->n_heads * g->head_dim, K = (size_t)g->n_kv_heads * g->head_dim;
+    (void)thread;
+    turn_heads(p, w->q + m * Q, g->n_heads, l->q_norm, m);
+    turn_heads(p, w->k + m * K, g->n_kv_heads, l->k_norm, m);
+    pl_cache_put(row_cache(p, m), p->layer, row_position(p, m), 1, w->k + m * K, w->v + m * K);
+}
+
+/* Rows [from, from + n) of the layer. */
+static pl_attention attention_of(const pass *p, size_t from, size_t n)
+{
+    const pl_workspace *w = p->w;
     const pl_config *g = w->t->config;
     size_t Q = (size_t)g->n_heads * g->head_dim;
-    pl_attention a = {.cache = row_cache(p, from), .layer = i, .n_heads = g->n_heads,
-                      .n_kv_heads = g->n_kv_heads, .head_dim = g->head_dim,
-                      .window = w->t->layers[i].window, .position = row_position(p, from),
-                      .n = n - from, .q = w->q + from * Q, .out = w->mixed + from * Q};
-    if (!p->apart) {
-        pl_attention_run(c, &a, w->attention);
-        return;
-    }
-    pl_compute own = *c;
-    own.threads = 1;
-    size_t bytes = w->attention_bytes / (size_t)c->threads / PL_ALIGNMENT * PL_ALIGNMENT;
-#pragma omp parallel for num_threads(c->threads) schedule(dynamic)
-    for (size_t m = from; m < n; m++) {
-        pl_attention one = a;
-        one.cache = row_cache(p, m);
-        one.position = row_position(p, m);
-        one.n = 1;
-        one.q = w->q + m * Q;
-        one.out = w->mixed + m * Q;
-        pl_attention_run(&own, &one, (char *)w->attention + (size_t)omp_get_thread_num() * bytes);
+    return (pl_attention){.cache = row_cache(p, from), .layer = p->layer, .n_heads = g->n_heads,
+                          .n_kv_heads = g->n_kv_heads, .head_dim = g->head_dim,
+                          .window = w->t->layers[p->layer].window,
+                          .position = row_position(p, from), .n = n, .q = w->q + from * Q,
+                          .out = w->mixed + from * Q};
+}
+
+static void attend_row(void *pass_, size_t i, int thread)
+{
+    const pass *p = pass_;
+    pl_workspace *w = p->w;
+    pl_compute own = *p->c;
+    pl_attention a = attention_of(p, p->from + i, 1);
+    size_t parts = (size_t)pl_pool_threads(own.pool);
+    size_t bytes = w->attention_bytes / parts / PL_ALIGNMENT * PL_ALIGNMENT;
+    own.pool = NULL;
+    pl_attention_run(&own, &a, (char *)w->attention + (size_t)thread * bytes);
+}
+
+/* mixed = attention of rows [from, n). */
+static void attend(pass *p)
+{
+    size_t rows = p->n - p->from;
+    if (p->apart) {
+        pl_pool_run(p->c->pool, rows, attend_row, p);
+    } else {
+        pl_attention a = attention_of(p, p->from, rows);
+        pl_attention_run(p->c, &a, p->w->attention);
     }
 }
 
-/* update = attention of layer i for rows [from, n); keys and values of all n join their caches. */
-static void attention_block(pl_workspace *w, const pl_compute *c, const places *p, uint32_t i,
-                            size_t from, size_t n)
+/* update = attention of the layer for rows [from, n); keys and values of all n join their caches. */
+static void attention_block(pass *p)
 {
+    pl_workspace *w = p->w;
     const pl_config *g = w->t->config;
-    const pl_layer *l = &w->t->layers[i];
+    const pl_layer *l = &w->t->layers[p->layer];
     size_t Q = (size_t)g->n_heads * g->head_dim, K = (size_t)g->n_kv_heads * g->head_dim;
+    size_t from = p->from;
     const pl_linear *qkv[] = {&l->q, &l->k, &l->v}, *o = &l->o;
-    float *outputs[] = {w->q, w->k, w->v};
-    pl_linear_apply(c, qkv, 3, w->norm, n, outputs, w->linear);
-#pragma omp parallel for num_threads(threads_for(c, n, Q + K))
-    for (size_t m = 0; m < n; m++) {
-        turn_heads(w, c, w->q + m * Q, g->n_heads, l->q_norm, m);
-        turn_heads(w, c, w->k + m * K, g->n_kv_heads, l->k_norm, m);
-        pl_cache_put(row_cache(p, m), i, row_position(p, m), 1, w->k + m * K, w->v + m * K);
-    }
-    if (from == n) return;
-    float *update = w->update + from * g->hidden_size;
-    attend(w, c, p, i, from, n);
-    pl_linear_apply(c, &o, 1, w->mixed + from * Q, n - from, &update, w->linear);
+    float *outputs[] = {w->q, w->k, w->v}, *update = w->update + from * g->hidden_size;
+    pl_linear_apply(p->c, qkv, 3, w->norm, p->n, outputs, w->linear);
+    p->from = 0;
+    for_rows(p, Q + K, turn_and_keep_row);
+    p->from = from;
+    if (from == p->n) return;
+    attend(p);
+    pl_linear_apply(p->c, &o, 1, w->mixed + from * Q, p->n - from, &update, w->linear);
 }
 
-static void feed_forward_block(pl_workspace *w, const pl_compute *c, const pl_layer *l, size_t from,
-                               size_t n)
+static void activate_row(void *pass_, size_t i, int thread)
 {
+    const pass *p = pass_;
+    pl_workspace *w = p->w;
+    size_t I = w->t->config->intermediate_size;
+    (void)thread;
+    p->c->kernels.silu_mul(w->gate + i * I, w->gate + i * I, w->up + i * I, I);
+}
+
+static void feed_forward_block(pass *p)
+{
+    pl_workspace *w = p->w;
+    const pl_layer *l = &w->t->layers[p->layer];
     size_t C = w->t->config->hidden_size, I = w->t->config->intermediate_size;
+    size_t from = p->from, rows = p->n - from;
     const pl_linear *both[] = {&l->gate, &l->up}, *down = &l->down;
     float *outputs[] = {w->gate, w->up}, *update = w->update + from * C;
-    pl_linear_apply(c, both, 2, w->norm + from * C, n - from, outputs, w->linear);
-#pragma omp parallel for num_threads(threads_for(c, n - from, I))
-    for (size_t m = 0; m < n - from; m++)
-        c->kernels.silu_mul(w->gate + m * I, w->gate + m * I, w->up + m * I, I);
-    pl_linear_apply(c, &down, 1, w->gate, n - from, &update, w->linear);
+    pl_linear_apply(p->c, both, 2, w->norm + from * C, rows, outputs, w->linear);
+    for_rows(p, I, activate_row);
+    pl_linear_apply(p->c, &down, 1, w->gate, rows, &update, w->linear);
 }
 
-/* norm = RMSNorm(x) for positions [first, n), after x += update if there is one. */
-static void add_and_norm(pl_workspace *w, const pl_compute *c, const float *gain, bool update,
-                         size_t first, size_t n)
+static void norm_row(void *pass_, size_t i, int thread)
 {
-    size_t C = w->t->config->hidden_size;
-    float eps = w->t->config->rms_norm_eps;
-#pragma omp parallel for num_threads(threads_for(c, n - first, C))
-    for (size_t m = first; m < n; m++) {
-        if (update) c->kernels.axpy_f32(w->x + m * C, 1, w->update + m * C, C);
-        c->kernels.rms_norm(w->norm + m * C, w->x + m * C, gain, C, eps);
-    }
+    const pass *p = pass_;
+    pl_workspace *w = p->w;
+    size_t C = w->t->config->hidden_size, at = (p->from + i) * C;
+    (void)thread;
+    if (p->update) p->c->kernels.axpy_f32(w->x + at, 1, w->update + at, C);
+    p->c->kernels.rms_norm(w->norm + at, w->x + at, p->gain, C, w->t->config->rms_norm_eps);
 }
 
-static void embed(pl_workspace *w, const pl_compute *c, const places *p, const int32_t *ids,
-                  size_t n)
+/* norm = RMSNorm(x) for rows [from, n), after x += update if there is one. */
+static void add_and_norm(pass *p, const float *gain, bool update)
 {
+    p->gain = gain;
+    p->update = update;
+    for_rows(p, p->w->t->config->hidden_size, norm_row);
+}
+
+static void embed_row(void *pass_, size_t m, int thread)
+{
+    const pass *p = pass_;
+    pl_workspace *w = p->w;
     const pl_transformer *t = w->t;
     size_t C = t->config->hidden_size, half = t->config->rope.dims / 2;
-#pragma omp parallel for num_threads(threads_for(c, n, C))
-    for (size_t m = 0; m < n; m++) {
-        pl_linear_row(&t->embedding, (uint64_t)ids[m], w->x + m * C);
-        pl_rope_table(t->rope_frequencies, half, row_position(p, m), t->rope_scale,
-                      w->cos + m * half, w->sin + m * half);
-    }
+    (void)thread;
+    pl_linear_row(&t->embedding, (uint64_t)p->ids[m], w->x + m * C);
+    pl_rope_table(t->rope_frequencies, half, row_position(p, m), t->rope_scale, w->cos + m * half,
+                  w->sin + m * half);
 }
 
 /* Everything but the caches' lengths; logits of rows [first, n). */
-static void run_layers(pl_workspace *w, const pl_compute *c, const places *p, const int32_t *ids,
-                       size_t n, size_t first, float *logits)
+static void run_layers(pass *p, size_t first, float *logits)
 {
+    pl_workspace *w = p->w;
     const pl_transformer *t = w->t;
-    embed(w, c, p, ids, n);
-    for (uint32_t i = 0; i < t->config->n_layers; i++) {
-        const pl_layer *l = &t->layers[i];
+    size_t C = t->config->hidden_size;
+    for_rows(p, C, embed_row);
+    for (p->layer = 0; p->layer < t->config->n_layers; p->layer++) {
+        const pl_layer *l = &t->layers[p->layer];
+        add_and_norm(p, l->input_norm, p->layer > 0);
         /* Nobody asks the last layer for more than the rows that get logits. */
-        size_t from = i + 1 == t->config->n_layers ? first : 0;
-        add_and_norm(w, c, l->input_norm, i > 0, 0, n);
-        attention_block(w, c, p, i, from, n);
-        if (from == n) break;
-        add_and_norm(w, c, l->post_norm, true, from, n);
-        feed_forward_block(w, c, l, from, n);
+        if (p->layer + 1 == t->config->n_layers) p->from = first;
+        attention_block(p);
+        if (p->from == p->n) break;
+        add_and_norm(p, l->post_norm, true);
+        feed_forward_block(p);
     }
-    if (first == n) return;
+    if (first == p->n) return;
     const pl_linear *head = &t->head;
-    add_and_norm(w, c, t->final_norm, true, first, n);
-    pl_linear_apply(c, &head, 1, w->norm + first * t->config->hidden_size, n - first, &logits,
-                    w->linear);
+    add_and_norm(p, t->final_norm, true);
+    pl_linear_apply(p->c, &head, 1, w->norm + first * C, p->n - first, &logits, w->linear);
 }
 
 pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *c, pl_workspace *w,
@@ -264,9 +303,9 @@ pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *
 {
     (void)t;
     if (n == 0) return PLEACH_OK;
-    const places p = {.caches = &cache};
+    pass p = {.w = w, .c = c, .caches = &cache, .ids = ids, .n = n};
     PL_TRY(reserve_attention(w, c, false, pl_cache_length(cache) + n, err));
-    run_layers(w, c, &p, ids, n, logits ? PL_MIN(first, n) : n, logits);
+    run_layers(&p, logits ? PL_MIN(first, n) : n, logits);
     pl_cache_advance(cache, n);
     return PLEACH_OK;
 }
@@ -275,11 +314,11 @@ pleach_status pl_transformer_step(const pl_compute *c, pl_workspace *w, pl_cache
                                   const int32_t *ids, size_t n, float *logits, pleach_error *err)
 {
     if (n == 0) return PLEACH_OK;
-    const places p = {.caches = caches, .apart = true};
+    pass p = {.w = w, .c = c, .caches = caches, .apart = true, .ids = ids, .n = n};
     size_t longest = 0;
     for (size_t m = 0; m < n; m++) longest = PL_MAX(longest, pl_cache_length(caches[m]));
     PL_TRY(reserve_attention(w, c, true, longest + 1, err));
-    run_layers(w, c, &p, ids, n, 0, logits);
+    run_layers(&p, 0, logits);
     for (size_t m = 0; m < n; m++) pl_cache_advance(caches[m], 1);
     return PLEACH_OK;
 }

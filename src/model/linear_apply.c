@@ -4,7 +4,6 @@
  * need, the units of all layers are shared out among the threads in one go, results are finished.
  * With few activation rows the first and last step are too short to be worth waking threads for. */
 #include <assert.h>
-#include <omp.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -63,6 +62,8 @@ static void plan_task(const pl_compute *c, pl_linear_task *t, cursor *at)
 }
 
 typedef struct plan {
+    const pl_compute *c;
+    const float *x;
     pl_linear_task tasks[PL_LINEAR_GROUP];
     size_t n, M, units, weights, own_bytes; /* own: scratch of each thread */
     uint8_t *own;
@@ -74,7 +75,7 @@ static size_t make_plan(const pl_compute *c, const pl_linear *const *layers, siz
 {
     cursor at = {.base = scratch};
     assert(n <= PL_LINEAR_GROUP);
-    *p = (plan){.n = n, .M = M};
+    *p = (plan){.c = c, .x = x, .n = n, .M = M};
     for (size_t i = 0; i < n; i++) {
         p->tasks[i] = (pl_linear_task){.l = layers[i], .M = M, .y = y ? y[i] : NULL};
         plan_input(p->tasks, i, x, &at);
@@ -84,7 +85,7 @@ static size_t make_plan(const pl_compute *c, const pl_linear *const *layers, siz
         p->own_bytes = PL_MAX(p->own_bytes, pl_linear_task_scratch(c, &p->tasks[i]));
     }
     p->own_bytes = (p->own_bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
-    p->own = take(&at, p->own_bytes * (size_t)c->threads);
+    p->own = take(&at, p->own_bytes * (size_t)pl_pool_threads(c->pool));
     return at.used;
 }
 
@@ -99,39 +100,46 @@ size_t pl_linear_scratch(const pl_compute *c, const pl_linear *const *layers, si
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-static void prepare_row(const pl_compute *c, const plan *p, size_t m, const float *x)
+static void prepare_row(void *plan_, size_t m, int thread)
 {
+    const plan *p = plan_;
+    (void)thread;
     for (size_t i = 0; i < p->n; i++) {
         const pl_linear_task *t = &p->tasks[i];
         const pl_weight *w = &t->l->w;
         if (t->rotated) {
             float *to = t->rotated + m * w->in;
-            memcpy(to, x + m * w->in, w->in * sizeof *x);
-            c->kernels.rotate(to, t->l->input_signs, w->in, w->rotate_in.block);
+            memcpy(to, p->x + m * w->in, w->in * sizeof *to);
+            p->c->kernels.rotate(to, t->l->input_signs, w->in, w->rotate_in.block);
         }
-        if (t->q || t->floats) pl_linear_task_quantize(c, t, m);
+        if (t->q || t->floats) pl_linear_task_quantize(p->c, t, m);
     }
-}
-
-static void finish_row(const pl_compute *c, const plan *p, size_t m)
-{
-    for (size_t i = 0; i < p->n; i++) pl_linear_task_finish(c, &p->tasks[i], m);
-}
-
-static void run_unit(const pl_compute *c, const plan *p, size_t unit, void *own)
-{
-    const pl_linear_task *t = p->tasks;
-    for (; unit >= t->units; t++) unit -= t->units;
-    pl_linear_task_run(c, t, unit, own);
 }
 
 /* Axis 1 wants its activations rearranged, 64 rows at a time. */
-static void prepare_tile(const pl_compute *c, const plan *p, size_t tile)
+static void prepare_tile(void *plan_, size_t tile, int thread)
 {
+    const plan *p = plan_;
+    (void)thread;
     for (size_t i = 0; i < p->n; i++) {
         const pl_linear_task *t = &p->tasks[i];
-        if (t->prepared && tile < pl_linear_task_tiles(t)) pl_linear_task_prepare(c, t, tile);
+        if (t->prepared && tile < pl_linear_task_tiles(t)) pl_linear_task_prepare(p->c, t, tile);
     }
+}
+
+static void run_unit(void *plan_, size_t unit, int thread)
+{
+    const plan *p = plan_;
+    const pl_linear_task *t = p->tasks;
+    for (; unit >= t->units; t++) unit -= t->units;
+    pl_linear_task_run(p->c, t, unit, p->own + (size_t)thread * p->own_bytes);
+}
+
+static void finish_row(void *plan_, size_t m, int thread)
+{
+    const plan *p = plan_;
+    (void)thread;
+    for (size_t i = 0; i < p->n; i++) pl_linear_task_finish(p->c, &p->tasks[i], m);
 }
 
 void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t n, const float *x,
@@ -141,18 +149,9 @@ void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t
     make_plan(c, layers, n, x, M, y, scratch, &p);
     size_t tiles = 0;
     for (size_t i = 0; i < n; i++) tiles = PL_MAX(tiles, pl_linear_task_tiles(&p.tasks[i]));
-    int threads = pl_compute_threads(c, p.weights * M);
-    bool wide = threads > 1 && M >= PARALLEL_ROWS;
-#pragma omp parallel for num_threads(threads) if (wide)
-    for (size_t m = 0; m < M; m++) prepare_row(c, &p, m, x);
-#pragma omp parallel for num_threads(threads) if (wide && tiles > 1)
-    for (size_t i = 0; i < tiles; i++) prepare_tile(c, &p, i);
-#pragma omp parallel num_threads(threads) if (threads > 1 && p.units > 1)
-    {
-        uint8_t *own = p.own + (size_t)omp_get_thread_num() * p.own_bytes;
-#pragma omp for schedule(dynamic, 1)
-        for (size_t u = 0; u < p.units; u++) run_unit(c, &p, u, own);
-    }
-#pragma omp parallel for num_threads(threads) if (wide)
-    for (size_t m = 0; m < M; m++) finish_row(c, &p, m);
+    int threads = pl_compute_threads(c, p.weights * M), few = M >= PARALLEL_ROWS ? threads : 1;
+    pl_pool_run_on(c->pool, few, M, prepare_row, &p);
+    pl_pool_run_on(c->pool, few, tiles, prepare_tile, &p);
+    pl_pool_run_on(c->pool, threads, p.units, run_unit, &p);
+    pl_pool_run_on(c->pool, few, M, finish_row, &p);
 }

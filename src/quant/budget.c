@@ -129,10 +129,24 @@ pleach_status pl_budget_spend(pl_plan *plan, pleach_error *err)
 
 typedef struct power_work {
     const pl_plan_item *item;
-    int threads;
+    pl_pool *pool;
     float *rows, *whole;
     double sums[POWER_ROWS];
 } power_work;
+
+static void square_row(void *work, size_t r, int thread)
+{
+    power_work *w = work;
+    size_t in = w->item->module.in;
+    const float *x = w->rows + r * in, *gain = w->item->gain;
+    double sum = 0;
+    (void)thread;
+    for (size_t i = 0; i < in; i++) {
+        double v = gain ? (double)x[i] * gain[i] : x[i];
+        sum += v * v;
+    }
+    w->sums[r] = sum;
+}
 
 /* |W|^2: rows are squared in parallel and added in order. */
 static pleach_status add_rows(power_work *w, uint64_t row, uint64_t n, double *power,
@@ -142,16 +156,7 @@ static pleach_status add_rows(power_work *w, uint64_t row, uint64_t n, double *p
     uint64_t bad_row, bad_col;
     if (pl_read_rows(&w->item->source, w->whole, row, n, w->rows, &bad_row, &bad_col))
         return pl_fail_value(err, m->name, bad_row, bad_col);
-#pragma omp parallel for num_threads(w->threads)
-    for (uint64_t r = 0; r < n; r++) {
-        const float *x = w->rows + r * m->in, *gain = w->item->gain;
-        double sum = 0;
-        for (uint64_t i = 0; i < m->in; i++) {
-            double v = gain ? (double)x[i] * gain[i] : x[i];
-            sum += v * v;
-        }
-        w->sums[r] = sum;
-    }
+    pl_pool_run(w->pool, n, square_row, w);
     for (uint64_t r = 0; r < n; r++) *power += w->sums[r];
     return PLEACH_OK;
 }
@@ -170,7 +175,7 @@ static pleach_status measure_power(power_work *w, double *power, pleach_error *e
 
 static pleach_status measure_item(const pl_plan *plan, pl_plan_item *item, pleach_error *err)
 {
-    power_work w = {.item = item, .threads = plan->settings.threads};
+    power_work w = {.item = item, .pool = plan->pool};
     double power = 0;
     pleach_status status = measure_power(&w, &power, err);
     for (uint32_t k = PL_MIN_K; k <= PL_MAX_K; k++)
@@ -239,7 +244,7 @@ static pleach_status measure_by_statistics(pl_plan *plan, const pl_statistics *s
 {
     pl_coder coder = {.kernels = kernels, .cpu = plan->settings.cpu,
                       .search = plan->settings.encode,
-                      .threads = plan->settings.threads, .feedback = plan->feedback};
+                      .pool = plan->pool, .feedback = plan->feedback};
     pleach_status status = pl_coder_open(&coder, plan->items, plan->n_items, err);
     if (status == PLEACH_OK) status = predict_all(plan, statistics, &coder, warnings, err);
     pl_coder_close(&coder);

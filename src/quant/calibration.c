@@ -311,7 +311,7 @@ pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const p
     const pleach_quantize_settings *set = &plan->settings;
     if (!c->wanted) return PLEACH_OK;
     pl_calibrate_settings s = make_settings(plan);
-    pl_compute compute = {.kernels = *kernels, .threads = set->threads, .arith = PLEACH_ARITH_F32};
+    pl_compute compute = {.kernels = *kernels, .pool = plan->pool, .arith = PLEACH_ARITH_F32};
     s.progress = progress;
     s.user = user;
     json_t *binding = make_binding(c, source);
@@ -334,8 +334,7 @@ pleach_status pl_calibration_need_text(pl_calibration *c, const pl_plan *plan,
 {
     if (c->ids.n > 0) return PLEACH_OK;
     pl_calibrate_settings s = make_settings(plan);
-    pl_compute compute = {.kernels = *kernels, .threads = plan->settings.threads,
-                          .arith = PLEACH_ARITH_F32};
+    pl_compute compute = {.kernels = *kernels, .pool = plan->pool, .arith = PLEACH_ARITH_F32};
     s.progress = progress;
     s.user = user;
     pl_transformer *t = NULL;

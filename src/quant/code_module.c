@@ -5,6 +5,7 @@
 #include "code_module.h"
 
 #include <math.h>
+#include <pthread.h>
 
 #include "affine.h"
 #include "base/file.h"
@@ -125,44 +126,68 @@ typedef struct affine_work {
     double error[AFFINE_ROWS], power[AFFINE_ROWS];
 } affine_work;
 
-/* Reads rows first, first + stride, ... */
+/* Rows first, first + stride, ... of a module, read and coded. */
+typedef struct affine_rows {
+    affine_work *w;
+    uint64_t first, stride;
+    pthread_mutex_t lock; /* guards the next two */
+    uint64_t bad_row, bad_col;
+    pl_affine affine;
+    uint64_t to; /* row of the output */
+} affine_rows;
+
+static void read_affine_row(void *rows, size_t i, int thread)
+{
+    affine_rows *a = rows;
+    affine_work *w = a->w;
+    uint64_t row, col;
+    (void)thread;
+    if (!pl_rows_read(&w->rows, a->first + i * a->stride, 1,
+                      w->coder->matrix + i * w->item->module.in, NULL, &row, &col))
+        return;
+    pthread_mutex_lock(&a->lock);
+    if (row < a->bad_row) {
+        a->bad_row = row;
+        a->bad_col = col;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
 static pleach_status read_affine_rows(affine_work *w, uint64_t first, uint64_t stride, uint64_t n,
                                       pleach_error *err)
 {
-    const pl_module *m = &w->item->module;
-    uint64_t bad_row = UINT64_MAX, bad_col = 0;
-#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t row, col;
-        if (!pl_rows_read(&w->rows, first + i * stride, 1, w->coder->matrix + i * m->in, NULL, &row,
-                          &col))
-            continue;
-#pragma omp critical(pl_code_affine)
-        if (row < bad_row) {
-            bad_row = row;
-            bad_col = col;
-        }
-    }
-    return bad_row == UINT64_MAX ? PLEACH_OK : pl_fail_value(err, m->name, bad_row, bad_col);
+    affine_rows rows = {.w = w, .first = first, .stride = stride,
+                        .lock = PTHREAD_MUTEX_INITIALIZER, .bad_row = UINT64_MAX};
+    pl_pool_run(w->coder->pool, n, read_affine_row, &rows);
+    return rows.bad_row == UINT64_MAX
+               ? PLEACH_OK
+               : pl_fail_value(err, w->item->module.name, rows.bad_row, rows.bad_col);
+}
+
+static void code_affine_row(void *rows, size_t i, int thread)
+{
+    affine_rows *a = rows;
+    affine_work *w = a->w;
+    const pl_plan_item *item = w->item;
+    size_t in = item->module.in, words = in * item->bits / 32, groups = in / item->group_size;
+    uint32_t *codes = w->out->data[0];
+    uint16_t *scales = w->out->data[1], *biases = w->out->data[2];
+    const float *row = w->coder->matrix + i * in;
+    uint64_t r = a->to + i;
+    (void)thread;
+    w->error[i] = pl_affine_encode_row(&a->affine, row, in, codes + r * words, scales + r * groups,
+                                       biases + r * groups);
+    w->power[i] = 0;
+    for (size_t j = 0; j < in; j++) w->power[i] += (double)row[j] * row[j];
 }
 
 /* Codes the rows that were read, into row `to` of the output on. Returns the squared error. */
 static double code_affine_rows(affine_work *w, pl_dtype type, uint64_t to, uint64_t n)
 {
     const pl_plan_item *item = w->item;
-    size_t in = item->module.in, words = in * item->bits / 32, groups = in / item->group_size;
-    pl_affine a = {.bits = item->bits, .group = item->group_size, .type = type};
-    uint32_t *codes = w->out->data[0];
-    uint16_t *scales = w->out->data[1], *biases = w->out->data[2];
-#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
-    for (uint64_t i = 0; i < n; i++) {
-        const float *row = w->coder->matrix + i * in;
-        uint64_t r = to + i;
-        w->error[i] = pl_affine_encode_row(&a, row, in, codes + r * words, scales + r * groups,
-                                           biases + r * groups);
-        w->power[i] = 0;
-        for (size_t j = 0; j < in; j++) w->power[i] += (double)row[j] * row[j];
-    }
+    affine_rows rows = {.w = w, .to = to,
+                        .affine = {.bits = item->bits, .group = item->group_size, .type = type}};
+    pl_pool_run(w->coder->pool, n, code_affine_row, &rows);
     double sum = 0;
     for (uint64_t i = 0; i < n; i++) sum += w->error[i];
     return sum;

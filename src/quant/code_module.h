@@ -17,7 +17,7 @@ typedef struct pl_coder {
     const pl_kernels *kernels;
     const char *cpu;
     pleach_trellis_search search;
-    int threads;
+    pl_pool *pool; /* borrowed; may be NULL */
     pl_coder_step_fn *step; /* may be NULL */
     void *user;
     pl_feedback_settings feedback;

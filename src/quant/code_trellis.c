@@ -39,6 +39,24 @@ typedef struct trellis_work {
 
 /* ---- without feedback ----------------------------------------------------------------------- */
 
+/* Numbers of stored rows, and what is made of them. */
+typedef struct rows_job {
+    const trellis_work *w;
+    const float *from;
+    float *to;
+} rows_job;
+
+/* to -= from, and padding becomes zero. */
+static void subtract_row(void *job, size_t r, int thread)
+{
+    const rows_job *j = job;
+    const uint64_t cols = j->w->item->trellis.cols;
+    const float *from = j->from + r * cols;
+    float *to = j->to + r * cols;
+    (void)thread;
+    for (uint64_t i = 0; i < cols; i++) to[i] = i < j->w->item->width ? to[i] - from[i] : 0;
+}
+
 static pleach_status encode_strip(const trellis_work *w, uint64_t first, uint64_t n,
                                   pleach_error *err)
 {
@@ -49,12 +67,8 @@ static pleach_status encode_strip(const trellis_work *w, uint64_t first, uint64_
                                            &inner);
     PL_FAIL_IF(status != PLEACH_OK, err, status, "%s.weight, by %s: %s", w->item->module.name,
                w->item->trellis.axis ? "outputs" : "inputs", inner.message);
-#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
-    for (uint64_t r = 0; r < n; r++) {
-        for (uint64_t i = 0; i < cols; i++)
-            rows[r * cols + i] =
-                i < w->item->width ? rows[r * cols + i] - decoded[r * cols + i] : 0;
-    }
+    rows_job job = {w, decoded, rows};
+    pl_pool_run(w->coder->pool, n, subtract_row, &job);
     return PLEACH_OK;
 }
 
@@ -72,37 +86,48 @@ static pleach_status encode_rows(const trellis_work *w, pleach_error *err)
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
+static void square_row(void *job, size_t r, int thread)
+{
+    const rows_job *j = job;
+    const trellis_work *w = j->w;
+    const float *row = j->from + r * w->item->trellis.cols, *a = w->by_output;
+    double squares = 0;
+    (void)thread;
+    for (uint64_t i = 0; i < w->item->width; i++) {
+        double v = a ? (double)row[i] * a[i] : row[i];
+        squares += v * v;
+    }
+    w->row[r] = squares;
+}
+
 /* |X|^2 in the model's basis of a matrix in stored rows: rotations keep lengths. */
 static double sum_squares(const trellis_work *w, const float *x)
 {
-    const pleach_trellis *t = &w->item->trellis;
-    const float *a = w->by_output;
+    const uint64_t rows = w->item->trellis.rows;
+    rows_job job = {.w = w, .from = x};
     double sum = 0;
-#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
-    for (uint64_t r = 0; r < t->rows; r++) {
-        const float *row = x + r * t->cols;
-        double squares = 0;
-        for (uint64_t i = 0; i < w->item->width; i++) {
-            double v = a ? (double)row[i] * a[i] : row[i];
-            squares += v * v;
-        }
-        w->row[r] = squares;
-    }
-    for (uint64_t r = 0; r < t->rows; r++) sum += w->row[r];
+    pl_pool_run(w->coder->pool, rows, square_row, &job);
+    for (uint64_t r = 0; r < rows; r++) sum += w->row[r];
     return sum;
+}
+
+static void scale_row(void *job, size_t r, int thread)
+{
+    const rows_job *j = job;
+    const trellis_work *w = j->w;
+    const uint64_t cols = w->item->trellis.cols;
+    const float *from = j->from + r * cols;
+    float *to = j->to + r * cols;
+    (void)thread;
+    if (to != from) memcpy(to, from, cols * sizeof *to);
+    for (uint64_t i = 0; w->by_output && i < w->item->width; i++) to[i] *= w->by_output[i];
 }
 
 /* dst [rows][cols] = x with output scales applied; dst may be x. */
 static void apply_output_scale(const trellis_work *w, float *dst, const float *x)
 {
-    const pleach_trellis *t = &w->item->trellis;
-#pragma omp parallel for num_threads(w->coder->threads) schedule(static)
-    for (uint64_t r = 0; r < t->rows; r++) {
-        const float *from = x + r * t->cols;
-        float *to = dst + r * t->cols;
-        if (to != from) memcpy(to, from, t->cols * sizeof *to);
-        for (uint64_t i = 0; w->by_output && i < w->item->width; i++) to[i] *= w->by_output[i];
-    }
+    rows_job job = {w, x, dst};
+    pl_pool_run(w->coder->pool, w->item->trellis.rows, scale_row, &job);
 }
 
 static pl_basis input_basis(const trellis_work *w)
@@ -127,15 +152,15 @@ static void measure_proxies(trellis_work *w, const float *x, double *plain, doub
     pl_hessian *h = &w->input;
     pl_basis basis = input_basis(w);
     memset(h->unit, 0, h->n * h->n * sizeof *h->unit);
-    if (t->axis == 0) pl_gram_rows(c->threads, h->n, t->cols, x, t->cols, h->unit, h->n);
-    else pl_gram(c->threads, h->n, t->rows, x, t->cols, h->unit, h->n);
+    if (t->axis == 0) pl_gram_rows(c->pool, h->n, t->cols, x, t->cols, h->unit, h->n);
+    else pl_gram(c->pool, h->n, t->rows, x, t->cols, h->unit, h->n);
     if (w->plain.parts) {
-        pl_hessian_load(c->kernels, c->threads, &w->plain, &basis, h->spare);
-        *plain = *weighted = w->plain.scale * pl_hessian_inner(h, c->threads, h->unit, h->spare);
+        pl_hessian_load(c->kernels, c->pool, &w->plain, &basis, h->spare);
+        *plain = *weighted = w->plain.scale * pl_hessian_inner(h, c->pool, h->unit, h->spare);
     }
     if (w->weighted.parts > w->plain.parts) {
-        pl_hessian_load(c->kernels, c->threads, &w->weighted, &basis, h->spare);
-        *weighted = w->weighted.scale * pl_hessian_inner(h, c->threads, h->unit, h->spare);
+        pl_hessian_load(c->kernels, c->pool, &w->weighted, &basis, h->spare);
+        *weighted = w->weighted.scale * pl_hessian_inner(h, c->pool, h->unit, h->spare);
     }
 }
 
@@ -147,19 +172,19 @@ static double measure_loss(trellis_work *w)
     pl_hessian *h = &w->input, *g = &w->output;
     pl_basis basis = output_basis(w, false);
     if (t->axis == 0) {
-        pl_matmul(c->threads, false, false, h->n, t->cols, h->n, 1, h->spare, h->n, c->matrix,
+        pl_matmul(c->pool, false, false, h->n, t->cols, h->n, 1, h->spare, h->n, c->matrix,
                   t->cols, 0, c->decoded, t->cols);
-        pl_matmul(c->threads, true, false, g->n, g->n, h->n, 1, c->matrix, t->cols, c->decoded,
+        pl_matmul(c->pool, true, false, g->n, g->n, h->n, 1, c->matrix, t->cols, c->decoded,
                   t->cols, 0, g->unit, g->n);
     } else {
-        pl_matmul(c->threads, false, false, g->n, h->n, h->n, 1, c->matrix, t->cols, h->spare, h->n,
+        pl_matmul(c->pool, false, false, g->n, h->n, h->n, 1, c->matrix, t->cols, h->spare, h->n,
                   0, c->decoded, t->cols);
-        pl_matmul(c->threads, false, true, g->n, g->n, h->n, 1, c->decoded, t->cols, c->matrix,
+        pl_matmul(c->pool, false, true, g->n, g->n, h->n, 1, c->decoded, t->cols, c->matrix,
                   t->cols, 0, g->unit, g->n);
     }
-    pl_hessian_load(c->kernels, c->threads, &w->outputs, &basis, g->spare);
+    pl_hessian_load(c->kernels, c->pool, &w->outputs, &basis, g->spare);
     return w->weighted.scale * w->outputs.scale *
-           pl_hessian_inner(g, c->threads, g->unit, g->spare) / 2;
+           pl_hessian_inner(g, c->pool, g->unit, g->spare) / 2;
 }
 
 /* ---- with feedback -------------------------------------------------------------------------- */
@@ -220,7 +245,7 @@ static void factor(trellis_work *w, pl_feedback_report *r)
     const pleach_trellis *t = &w->item->trellis;
     const pl_feedback_settings *s = &c->feedback;
     pl_basis in = input_basis(w), out = output_basis(w, true);
-    r->inputs = pl_hessian_factor(&w->input, c->kernels, c->threads, &w->weighted, &in, s->damping,
+    r->inputs = pl_hessian_factor(&w->input, c->kernels, c->pool, &w->weighted, &in, s->damping,
                                   t->axis == 0, t->axis ? t->block : 1);
     r->damping = w->input.damping;
     if (r->outputs != PL_FEEDBACK_APPLIED) return;
@@ -228,7 +253,7 @@ static void factor(trellis_work *w, pl_feedback_report *r)
         r->outputs = t->axis ? PL_FEEDBACK_AXIS : PL_FEEDBACK_NO_STATISTICS;
         return;
     }
-    r->outputs = pl_hessian_factor(&w->output, c->kernels, c->threads, &w->outputs, &out,
+    r->outputs = pl_hessian_factor(&w->output, c->kernels, c->pool, &w->outputs, &out,
                                    s->output_damping, false, t->block);
     r->output_damping = w->output.damping;
 }
@@ -258,7 +283,7 @@ static pleach_status encode_with_feedback(trellis_work *w, pl_feedback_report *r
                                  : pl_ldlq_features(&l, &peak, err));
     if (!peak) return PLEACH_OK;
     r->inputs = PL_FEEDBACK_PEAK;
-    return pl_load_rotated(w->item, c->kernels, c->threads, w->importance, c->matrix,
+    return pl_load_rotated(w->item, c->kernels, c->pool, w->importance, c->matrix,
                            w->output_scale, err);
 }
 
@@ -301,7 +326,6 @@ static pleach_status open_work(trellis_work *w, pleach_error *err)
     const pl_coder *c = w->coder;
     pleach_trellis_encode_settings settings;
     pleach_trellis_encode_defaults(&settings);
-    settings.threads = c->threads;
     settings.cpu = c->cpu;
     settings.search = c->search;
     bool whole = (w->row = pl_alloc(item->trellis.rows, sizeof *w->row)) != NULL;
@@ -320,7 +344,7 @@ static pleach_status open_work(trellis_work *w, pleach_error *err)
         PL_TRY(pl_hessian_open(&w->input, item->module.in, c->input_factor, err));
     if (w->stats && w->stats->output && c->output_factor)
         PL_TRY(pl_hessian_open(&w->output, item->module.out, c->output_factor, err));
-    return pl_encoder_open(&w->encoder, &item->trellis, &settings, err);
+    return pl_encoder_open(&w->encoder, &item->trellis, &settings, c->pool, err);
 }
 
 static void close_work(trellis_work *w)
@@ -339,7 +363,7 @@ static void close_work(trellis_work *w)
 static pleach_status load(trellis_work *w, pleach_error *err)
 {
     const pl_coder *c = w->coder;
-    PL_TRY(pl_load_rotated(w->item, c->kernels, c->threads, w->importance, c->matrix,
+    PL_TRY(pl_load_rotated(w->item, c->kernels, c->pool, w->importance, c->matrix,
                            w->output_scale, err));
     for (uint64_t o = 0; w->by_output && o < w->item->module.out; o++)
         w->by_output[o] = pl_fp16_to_f32(w->output_scale[o]);

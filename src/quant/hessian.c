@@ -66,57 +66,86 @@ static void unpack_row(const pl_mix *m, const float *scale, size_t i, float *row
     }
 }
 
-/* Copies the upper half to the lower one, or swaps them. */
-static void mirror(int threads, float *a, size_t n, bool swap)
+/* A dense matrix in the making, whose rows are shared out. */
+typedef struct dense_job {
+    const pl_kernels *kernels;
+    const pl_mix *mix;
+    const pl_basis *basis;
+    float *a;
+    size_t n;
+    bool swap;
+} dense_job;
+
+static void unpack_unit(void *job, size_t i, int thread)
 {
-    size_t tiles = (n + TILE - 1) / TILE;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 4) if (threads > 1)
-    for (size_t t = 0; t < tiles; t++) {
-        size_t row_end = PL_MIN(t * TILE + TILE, n);
-        for (size_t u = t; u < tiles; u++) {
-            for (size_t i = t * TILE; i < row_end; i++) {
-                for (size_t j = PL_MAX(u * TILE, i + 1); j < PL_MIN(u * TILE + TILE, n); j++) {
-                    float lower = a[j * n + i];
-                    a[j * n + i] = a[i * n + j];
-                    if (swap) a[i * n + j] = lower;
-                }
+    const dense_job *j = job;
+    (void)thread;
+    unpack_row(j->mix, j->basis->scale, i, j->a + i * j->n);
+}
+
+static void rotate_unit(void *job, size_t i, int thread)
+{
+    const dense_job *j = job;
+    (void)thread;
+    j->kernels->rotate(j->a + i * j->n, j->basis->signs, j->n, j->basis->block);
+}
+
+/* Copies the upper half of a tile's rows to the lower one, or swaps them. */
+static void mirror_unit(void *job, size_t t, int thread)
+{
+    const dense_job *d = job;
+    float *a = d->a;
+    size_t n = d->n, row_end = PL_MIN(t * TILE + TILE, n);
+    (void)thread;
+    for (size_t u = t * TILE; u < n; u += TILE)
+        for (size_t i = t * TILE; i < row_end; i++)
+            for (size_t j = PL_MAX(u, i + 1); j < PL_MIN(u + TILE, n); j++) {
+                float lower = a[j * n + i];
+                a[j * n + i] = a[i * n + j];
+                if (d->swap) a[i * n + j] = lower;
             }
-        }
-    }
 }
 
-static void rotate_rows(const pl_kernels *kernels, int threads, const pl_basis *basis, float *a,
-                        size_t n)
+static void mirror(pl_pool *pool, dense_job *job, bool swap)
 {
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (size_t i = 0; i < n; i++) kernels->rotate(a + i * n, basis->signs, n, basis->block);
+    job->swap = swap;
+    pl_pool_run(pool, (job->n + TILE - 1) / TILE, mirror_unit, job);
 }
 
-void pl_hessian_load(const pl_kernels *kernels, int threads, const pl_mix *m, const pl_basis *basis,
+void pl_hessian_load(const pl_kernels *kernels, pl_pool *pool, const pl_mix *m, const pl_basis *basis,
                      float *dst)
 {
-    const size_t n = m->n;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (size_t i = 0; i < n; i++) unpack_row(m, basis->scale, i, dst + i * n);
-    mirror(threads, dst, n, false);
+    dense_job job = {.kernels = kernels, .mix = m, .basis = basis, .a = dst, .n = m->n};
+    pl_pool_run(pool, m->n, unpack_unit, &job);
+    mirror(pool, &job, false);
     if (!basis->signs) return;
-    rotate_rows(kernels, threads, basis, dst, n);
-    mirror(threads, dst, n, true);
-    rotate_rows(kernels, threads, basis, dst, n);
+    pl_pool_run(pool, m->n, rotate_unit, &job);
+    mirror(pool, &job, true);
+    pl_pool_run(pool, m->n, rotate_unit, &job);
 }
 
-double pl_hessian_inner(const pl_hessian *h, int threads, const float *a, const float *b)
+typedef struct inner_job {
+    size_t n;
+    const float *a, *b;
+    double *row;
+} inner_job;
+
+static void inner_row(void *job, size_t i, int thread)
 {
-    const size_t n = h->n;
+    const inner_job *j = job;
+    const float *x = j->a + i * j->n, *y = j->b + i * j->n;
+    double row = 0;
+    (void)thread;
+    for (size_t k = i + 1; k < j->n; k++) row += (double)x[k] * y[k];
+    j->row[i] = (double)x[i] * y[i] + 2 * row;
+}
+
+double pl_hessian_inner(const pl_hessian *h, pl_pool *pool, const float *a, const float *b)
+{
+    inner_job job = {h->n, a, b, h->row};
     double sum = 0;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (size_t i = 0; i < n; i++) {
-        const float *x = a + i * n, *y = b + i * n;
-        double row = 0;
-        for (size_t j = i + 1; j < n; j++) row += (double)x[j] * y[j];
-        h->row[i] = (double)x[i] * y[i] + 2 * row;
-    }
-    for (size_t i = 0; i < n; i++) sum += h->row[i];
+    pl_pool_run(pool, h->n, inner_row, &job);
+    for (size_t i = 0; i < h->n; i++) sum += h->row[i];
     return sum;
 }
 
@@ -164,20 +193,24 @@ static void find_order(pl_hessian *h, bool sorted)
     for (size_t i = 0; i < h->n; i++) h->order[i] = list[i].index;
 }
 
+static void permute_row(void *hessian, size_t i, int thread)
+{
+    pl_hessian *h = hessian;
+    const float *from = h->spare + h->order[i] * h->n;
+    (void)thread;
+    for (size_t j = 0; j < h->n; j++) h->unit[i * h->n + j] = from[h->order[j]];
+}
+
 /* From spare, f32, to the whole buffer, f64, in coding order. The permuted copy in the first half is
  * widened from its last row on, so that nothing is overwritten before it is read. */
-static void widen(pl_hessian *h, int threads, double damping)
+static void widen(pl_hessian *h, pl_pool *pool, double damping)
 {
     double *row = h->row;
     const size_t n = h->n;
     double mean = 0;
     for (size_t i = 0; i < n; i++) mean += h->spare[i * n + i];
     mean /= (double)n;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (size_t i = 0; i < n; i++) {
-        const float *from = h->spare + h->order[i] * n;
-        for (size_t j = 0; j < n; j++) h->unit[i * n + j] = from[h->order[j]];
-    }
+    pl_pool_run(pool, n, permute_row, h);
     for (size_t i = n; i-- > 0;) {
         for (size_t j = 0; j < n; j++) row[j] = h->unit[i * n + j];
         row[i] += damping * mean;
@@ -210,18 +243,18 @@ static bool narrow(pl_hessian *h, size_t block)
     return nan == 0;
 }
 
-pl_feedback_state pl_hessian_factor(pl_hessian *h, const pl_kernels *kernels, int threads,
+pl_feedback_state pl_hessian_factor(pl_hessian *h, const pl_kernels *kernels, pl_pool *pool,
                                     const pl_mix *m, const pl_basis *basis, double damping,
                                     bool sorted, size_t block)
 {
     for (int i = 0; i <= RETRIES; i++) {
         if (i > 0) damping = PL_MAX(damping * 10, LEAST_RETRY);
-        pl_hessian_load(kernels, threads, m, basis, h->spare);
+        pl_hessian_load(kernels, pool, m, basis, h->spare);
         find_order(h, sorted);
-        widen(h, threads, damping);
-        if (!pl_cholesky_upper(threads, h->buffer, h->n)) continue;
+        widen(h, pool, damping);
+        if (!pl_cholesky_upper(pool, h->buffer, h->n)) continue;
         measure_metric(h, block);
-        if (block > 1) pl_unit_blocks(threads, h->buffer, h->n, block);
+        if (block > 1) pl_unit_blocks(pool, h->buffer, h->n, block);
         h->damping = damping;
         if (narrow(h, block)) return PL_FEEDBACK_APPLIED;
     }

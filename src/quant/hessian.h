@@ -54,7 +54,7 @@ pleach_status pl_hessian_open(pl_hessian *h, size_t n, double *buffer, pleach_er
 void pl_hessian_close(pl_hessian *h); /* accepts a zeroed one */
 
 /* dst [n][n] = B^T M B without the mix's scale, both halves. dst may be h->spare or h->unit. */
-void pl_hessian_load(const pl_kernels *kernels, int threads, const pl_mix *m, const pl_basis *basis,
+void pl_hessian_load(const pl_kernels *kernels, pl_pool *pool, const pl_mix *m, const pl_basis *basis,
                      float *dst);
 
 /* B^T M B + damping * mean of its diagonal * I = U U^T, without the mix's scale, rows and columns in coding order: that of
@@ -62,11 +62,11 @@ void pl_hessian_load(const pl_kernels *kernels, int threads, const pl_mix *m, co
  *   unit[:,J]  U[:,J] U[J,J]^-1 for each run J of `block` columns
  *   metric[j]  sum of squares of U[i][j] over the rows i of j's own run, so U_jj^2 for block 1
  * Damping is raised tenfold, a few times, if there is no such U. */
-pl_feedback_state pl_hessian_factor(pl_hessian *h, const pl_kernels *kernels, int threads,
+pl_feedback_state pl_hessian_factor(pl_hessian *h, const pl_kernels *kernels, pl_pool *pool,
                                     const pl_mix *m, const pl_basis *basis, double damping,
                                     bool sorted, size_t block);
 
 /* sum of a[i][j] b[i][j] for symmetric a, b [n][n] of which the upper halves are given. */
-double pl_hessian_inner(const pl_hessian *h, int threads, const float *a, const float *b);
+double pl_hessian_inner(const pl_hessian *h, pl_pool *pool, const float *a, const float *b);
 
 #endif

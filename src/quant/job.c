@@ -48,20 +48,33 @@ static uint64_t hash_bytes(const uint8_t *p, size_t n, uint64_t seed)
     return h;
 }
 
-static uint64_t hash_tensor(const pl_tensor *t, uint64_t h, int threads)
+enum { PIECES_AT_ONCE = 64 };
+
+/* Pieces first, first + 1, ... of a tensor. */
+typedef struct hash_job {
+    const pl_tensor *t;
+    size_t first;
+    uint64_t hashes[PIECES_AT_ONCE];
+} hash_job;
+
+static void hash_piece(void *job, size_t i, int thread)
 {
-    const uint8_t *data = t->data;
+    hash_job *j = job;
+    size_t at = (j->first + i) * PIECE, size = PL_MIN((size_t)j->t->n_bytes - at, PIECE);
+    const uint8_t *data = (const uint8_t *)j->t->data + at;
+    (void)thread;
+    j->hashes[i] = hash_bytes(data, size, j->first + i);
+    pl_map_release(data, size);
+}
+
+static uint64_t hash_tensor(const pl_tensor *t, uint64_t h, pl_pool *pool)
+{
     size_t pieces = (size_t)((t->n_bytes + PIECE - 1) / PIECE);
-    for (size_t first = 0; first < pieces; first += 64) {
-        size_t n = PL_MIN(pieces - first, 64);
-        uint64_t hashes[64];
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-        for (size_t i = 0; i < n; i++) {
-            size_t at = (first + i) * PIECE, size = PL_MIN((size_t)t->n_bytes - at, PIECE);
-            hashes[i] = hash_bytes(data + at, size, first + i);
-            pl_map_release(data + at, size);
-        }
-        for (size_t i = 0; i < n; i++) h = pl_mix64(h * 3 + hashes[i]);
+    hash_job job = {.t = t};
+    for (; job.first < pieces; job.first += PIECES_AT_ONCE) {
+        size_t n = PL_MIN(pieces - job.first, (size_t)PIECES_AT_ONCE);
+        pl_pool_run(pool, n, hash_piece, &job);
+        for (size_t i = 0; i < n; i++) h = pl_mix64(h * 3 + job.hashes[i]);
     }
     return h;
 }
@@ -73,7 +86,7 @@ static json_t *hex(uint64_t h)
     return json_string(text);
 }
 
-json_t *pl_source_fingerprint(const pleach_checkpoint *c, int threads)
+json_t *pl_source_fingerprint(const pleach_checkpoint *c, pl_pool *pool)
 {
     size_t n = pl_checkpoint_tensor_count(c);
     uint64_t names = 0, data = 0, bytes = 0;
@@ -83,7 +96,7 @@ json_t *pl_source_fingerprint(const pleach_checkpoint *c, int threads)
         memcpy(shape + 2, t->shape, t->n_dims * sizeof *shape);
         names = hash_bytes((const uint8_t *)t->name, strlen(t->name), names);
         names = hash_bytes((const uint8_t *)shape, sizeof shape, names);
-        data = hash_tensor(t, data, threads);
+        data = hash_tensor(t, data, pool);
         bytes += t->n_bytes;
     }
     const char *config = pl_checkpoint_config_text(c);

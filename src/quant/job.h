@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "base/pool.h"
 #include "format/checkpoint.h"
 #include "output_path.h"
 
@@ -31,6 +32,6 @@ char *pl_job_part_path(const pl_job *job, const char *module, pleach_error *err)
 /* What identifies a source: counts and a hash over names, types, shapes and every byte. Reads all
  * of it, a piece at a time. Fresh object, or NULL when out of memory. The same for every thread
  * count. */
-json_t *pl_source_fingerprint(const pleach_checkpoint *c, int threads);
+json_t *pl_source_fingerprint(const pleach_checkpoint *c, pl_pool *pool);
 
 #endif

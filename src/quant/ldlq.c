@@ -181,7 +181,7 @@ static pleach_status code_features(feature *f, bool *fine, pleach_error *err)
         end = PL_MIN(first + l->batch, n);
         PL_TRY(code_batch(f, first, end, fine, err));
         if (end < n && *fine)
-            pl_matmul(c->threads, true, false, n - end, cols, end - first, 1,
+            pl_matmul(c->pool, true, false, n - end, cols, end - first, 1,
                       l->input->unit + first * n + end, n, l->work + first * cols, cols, 1,
                       l->work + end * cols, cols);
         PL_TRY(pl_coder_step(c, end, n, err));

@@ -20,7 +20,7 @@
 typedef struct sweep {
     const pl_ldlq *l;
     size_t rows, cols, width, T, blocks, words; /* words of a block */
-    int threads;
+    pl_pool *pool;
     pl_block_job *jobs;   /* [rows] */
     double *limit;        /* [rows] how far out numbers may lie */
     /* Coordinate descent, [rows][T]: the step that would be best, what was coded before, the change
@@ -81,16 +81,22 @@ static bool within_limits(const sweep *s, size_t b)
     return fine;
 }
 
-static void keep_errors(const sweep *s, size_t b)
+/* One block of all rows. */
+typedef struct block_job {
+    const sweep *s;
+    size_t b;
+} block_job;
+
+static void keep_error(void *job, size_t r, int thread)
 {
-    const size_t first = b * s->T, n = block_width(s, b);
-#pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1)
-    for (size_t r = 0; r < s->rows; r++) {
-        float *e = s->l->matrix + r * s->cols + first, *v = s->l->work + r * s->cols + first;
-        float scale = scale_of(s, r);
-        if (scale == 0) memset(v, 0, s->T * sizeof *v);
-        for (size_t i = 0; i < n; i++) e[i] -= scale * v[i];
-    }
+    const block_job *j = job;
+    const sweep *s = j->s;
+    const size_t at = r * s->cols + j->b * s->T, n = block_width(s, j->b);
+    float *e = s->l->matrix + at, *v = s->l->work + at;
+    float scale = scale_of(s, r);
+    (void)thread;
+    if (scale == 0) memset(v, 0, s->T * sizeof *v);
+    for (size_t i = 0; i < n; i++) e[i] -= scale * v[i];
 }
 
 static pleach_status code_blocks(const sweep *s, bool *fine, pleach_error *err)
@@ -104,9 +110,9 @@ static pleach_status code_blocks(const sweep *s, bool *fine, pleach_error *err)
         *fine = within_limits(s, b);
         if (!*fine) return PLEACH_OK;
         PL_TRY(search_block(s, b, l->work + first, s->cols, err));
-        keep_errors(s, b);
+        pl_pool_run(s->pool, s->rows, keep_error, &(block_job){s, b});
         if (end < n)
-            pl_matmul(s->threads, false, false, s->rows, n - end, end - first, 1, l->matrix + first,
+            pl_matmul(s->pool, false, false, s->rows, n - end, end - first, 1, l->matrix + first,
                       s->cols, l->input->unit + first * n + end, n, 1, l->work + end, s->cols);
         PL_TRY(pl_coder_step(l->coder, b + 1, s->blocks + 1, err));
     }
@@ -119,7 +125,7 @@ static pleach_status code_blocks(const sweep *s, bool *fine, pleach_error *err)
 static void load_metric(const sweep *s)
 {
     pl_hessian *h = s->l->input;
-    pl_hessian_load(s->l->coder->kernels, s->threads, s->l->statistics, s->l->basis, h->spare);
+    pl_hessian_load(s->l->coder->kernels, s->pool, s->l->statistics, s->l->basis, h->spare);
     double mean = 0;
     for (size_t i = 0; i < h->n; i++) mean += h->spare[i * h->n + i] / (double)h->n;
     for (size_t i = 0; i < h->n; i++) h->spare[i * h->n + i] += (float)(h->damping * mean);
@@ -149,7 +155,7 @@ static void refit_scales(const sweep *s, float *scratch)
     const pl_hessian *h = s->l->input;
     for (size_t first = 0; first < s->rows; first += STRIP) {
         size_t n = PL_MIN(s->rows - first, (size_t)STRIP);
-        pl_matmul(s->threads, false, false, n, s->width, s->width, 1, s->l->work + first * s->cols,
+        pl_matmul(s->pool, false, false, n, s->width, s->width, 1, s->l->work + first * s->cols,
                   s->cols, h->spare, h->n, 0, scratch, s->width);
         for (size_t r = 0; r < n; r++)
             if (s->l->scales[first + r]) refit_row(s, first + r, scratch + r * s->width);
@@ -201,7 +207,7 @@ static pleach_status improve_block(const sweep *s, size_t b, float *change, plea
     const pl_hessian *h = s->l->input;
     const size_t first = b * s->T, n = block_width(s, b);
     if (!find_gain(s, b)) return PLEACH_OK;
-    pl_matmul(s->threads, false, false, s->rows, n, h->n, 1, s->l->matrix, s->cols, s->gain, n, 0,
+    pl_matmul(s->pool, false, false, s->rows, n, h->n, 1, s->l->matrix, s->cols, s->gain, n, 0,
               s->step, n);
     for (size_t r = 0; r < s->rows; r++) {
         const float *v = s->l->work + r * s->cols + first;
@@ -216,7 +222,7 @@ static pleach_status improve_block(const sweep *s, size_t b, float *change, plea
         for (size_t i = 0; i < n; i++)
             change[r * n + i] = s->l->scales[r] ? scale_of(s, r) * (v[i] - fresh[i]) : 0;
     }
-    pl_matmul(s->threads, false, false, s->rows, n, n, 1, change, n, h->spare + first * h->n + first,
+    pl_matmul(s->pool, false, false, s->rows, n, n, 1, change, n, h->spare + first * h->n + first,
               h->n, 0, s->weighted, n);
     for (size_t r = 0; r < s->rows; r++)
         if (s->l->scales[r]) decide(s, r, b, change + r * n);
@@ -277,7 +283,7 @@ pleach_status pl_ldlq_blocks(const pl_ldlq *l, bool *peak, pleach_error *err)
     const pleach_trellis *t = &l->item->trellis;
     sweep s = {.l = l, .rows = t->rows, .cols = t->cols, .width = l->item->width, .T = t->block,
                .blocks = t->cols / t->block, .words = pl_trellis_block_words(t),
-               .threads = l->coder->threads};
+               .pool = l->coder->pool};
     bool fine = true;
     float *scratch = pl_alloc(PL_MAX(s.rows * s.T, STRIP * s.width), sizeof *scratch);
     pleach_status status;

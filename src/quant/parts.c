@@ -273,9 +273,9 @@ static pleach_status open_workers(pool *p, pleach_error *err)
         worker *w = &p->workers[i];
         *w = (worker){.pool = p,
                       .coder = {.kernels = p->parts->kernels, .cpu = plan->settings.cpu,
-                                .search = plan->settings.encode,
-                                .threads = plan->settings.threads / p->n_workers, .step = step,
+                                .search = plan->settings.encode, .step = step,
                                 .user = w, .feedback = plan->feedback}};
+        PL_TRY(pl_pool_open(plan->settings.threads / p->n_workers, &w->coder.pool, err));
         PL_TRY(pl_coder_open(&w->coder, plan->items, plan->n_items, err));
     }
     return PLEACH_OK;
@@ -289,8 +289,10 @@ static pleach_status make_all(pool *p, pleach_error *err)
     /* Embedding and head: one or two, each with all threads. */
     p->linear = false;
     p->next = 0;
-    p->workers[0].coder.threads = p->parts->plan->settings.threads;
+    pl_pool *own = p->workers[0].coder.pool;
+    p->workers[0].coder.pool = p->parts->plan->pool;
     run_workers(p, 1);
+    p->workers[0].coder.pool = own;
     if (p->failed == SIZE_MAX) return PLEACH_OK;
     if (err) *err = p->error;
     return p->status;
@@ -305,7 +307,10 @@ pleach_status pl_parts_make(pl_parts *parts, pleach_error *err)
     pthread_mutex_init(&p.lock, NULL);
     pleach_status status = make_all(&p, err);
     pthread_mutex_destroy(&p.lock);
-    for (int i = 0; i < p.n_workers; i++) pl_coder_close(&p.workers[i].coder);
+    for (int i = 0; i < p.n_workers; i++) {
+        pl_coder_close(&p.workers[i].coder);
+        pl_pool_close(p.workers[i].coder.pool);
+    }
     pl_free(p.workers);
     return status;
 }

@@ -399,6 +399,7 @@ static pleach_status plan_all(pl_plan *plan, pleach_error *err)
 {
     PL_TRY(check_settings(&plan->settings, err));
     plan->feedback = plan_feedback(&plan->settings);
+    PL_TRY(pl_pool_open(plan->settings.threads, &plan->pool, err));
     PL_TRY(pl_checkpoint_config(plan->source, &plan->config, err));
     if (plan->settings.rotate == PLEACH_ROTATE_FOLD)
         PL_TRY(pl_fold_open(&plan->fold, plan->source, plan->config, plan->settings.seed, err));
@@ -428,5 +429,6 @@ void pl_plan_close(pl_plan *plan)
     pl_free(plan->items);
     pl_free((void *)plan->carried);
     pl_fold_close(&plan->fold);
+    pl_pool_close(plan->pool);
     *plan = (pl_plan){0};
 }

@@ -5,6 +5,7 @@
 #ifndef PL_QUANT_PLAN_H
 #define PL_QUANT_PLAN_H
 
+#include "base/pool.h"
 #include "feedback.h"
 #include "fold.h"
 #include "format/checkpoint.h"
@@ -42,6 +43,7 @@ typedef struct pl_plan {
     const pl_config *config;
     pleach_quantize_settings settings; /* checked, defaults filled in */
     pl_feedback_settings feedback;     /* what they mean for error feedback */
+    pl_pool *pool;                     /* of the settings' threads */
     pl_fold fold;                      /* zeroed unless asked for */
     bool untied;                       /* the last item is a head that the source lacks */
     pl_plan_item *items;               /* modules, in the config's order */

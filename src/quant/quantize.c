@@ -246,8 +246,7 @@ static pleach_status refine_staged(run *r, const char *path, pleach_error *err)
     pleach_checkpoint *staged;
     pl_transformer *source = NULL, *coded = NULL;
     pl_refine_settings s = pl_refine_plan(&r->plan);
-    pl_compute c = {.kernels = r->kernels, .threads = r->plan.settings.threads,
-                    .arith = PLEACH_ARITH_F32};
+    pl_compute c = {.kernels = r->kernels, .pool = r->plan.pool, .arith = PLEACH_ARITH_F32};
     pl_refine_result result;
     s.progress = report_refining;
     s.user = r;
@@ -340,7 +339,7 @@ static json_t *make_binding(const run *r)
 
 static pleach_status open_job(run *r, pleach_error *err)
 {
-    r->source = pl_source_fingerprint(r->plan.source, r->plan.settings.threads);
+    r->source = pl_source_fingerprint(r->plan.source, r->plan.pool);
     json_t *binding = make_binding(r);
     if (!binding) return pl_fail_memory(err, "the job file", 0);
     pleach_status status =
@@ -459,7 +458,7 @@ static pleach_status find_statistics(const pl_plan *plan, pl_calibration *calibr
 {
     if (!pl_has_budget(plan) || !plan->settings.statistics) return PLEACH_OK;
     PL_TRY(pl_calibration_open(calibration, plan, warnings, err));
-    json_t *fingerprint = pl_source_fingerprint(plan->source, plan->settings.threads);
+    json_t *fingerprint = pl_source_fingerprint(plan->source, plan->pool);
     if (!fingerprint) return pl_fail_memory(err, "the plan", 0);
     pleach_status status = pl_calibration_find(calibration, plan, fingerprint, warnings, err);
     json_decref(fingerprint);

@@ -100,14 +100,24 @@ static pleach_status run_coded(refiner *r, const size_t *chunks, size_t n, pleac
 
 /* ---- loss ----------------------------------------------------------------------------------- */
 
+typedef struct logits_job {
+    float *logits;
+    size_t vocab;
+} logits_job;
+
+static void log_probability_row(void *job, size_t m, int thread)
+{
+    const logits_job *j = job;
+    float *row = j->logits + m * j->vocab;
+    pl_distribution d = pl_distribution_of(row, j->vocab);
+    (void)thread;
+    for (size_t i = 0; i < j->vocab; i++) row[i] = (float)pl_log_probability(&d, row[i]);
+}
+
 static void to_log_probabilities(const refiner *r, float *logits, size_t n)
 {
-#pragma omp parallel for num_threads(r->c->threads)
-    for (size_t m = 0; m < n; m++) {
-        float *row = logits + m * r->vocab;
-        pl_distribution d = pl_distribution_of(row, r->vocab);
-        for (size_t i = 0; i < r->vocab; i++) row[i] = (float)pl_log_probability(&d, row[i]);
-    }
+    logits_job job = {logits, r->vocab};
+    pl_pool_run(r->c->pool, n, log_probability_row, &job);
 }
 
 /* Sum of KL over chunk number `chunk`, whose final states are x, and its gradient dx: x or NULL. */
@@ -145,7 +155,7 @@ static pleach_status held_out_loss(refiner *r, double *out, pleach_error *err)
 static void add_weight_gradients(const refiner *r, const pl_block *b, bool first)
 {
     for (int i = 0; i < PL_BLOCK_LINEARS; i++)
-        pl_matmul(r->c->threads, true, false, b->out[i], b->in[i], r->tape.n, 1,
+        pl_matmul(r->c->pool, true, false, b->out[i], b->in[i], r->tape.n, 1,
                   r->tape.gradient[i], b->out[i], pl_tape_input(&r->tape, i), b->in[i], !first,
                   r->block_gradients[i], b->in[i]);
 }

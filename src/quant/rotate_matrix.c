@@ -5,7 +5,7 @@
 #include "rotate_matrix.h"
 
 #include <math.h>
-#include <omp.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -130,7 +130,7 @@ void pl_rotate_across(pl_rotate_fn *rotate, const float *signs, size_t block, fl
 typedef struct loader {
     const pl_plan_item *item;
     const pl_kernels *kernels;
-    int threads;
+    pl_pool *pool;
     const double *importance;
     float *dst;
     pl_rows rows;
@@ -139,6 +139,7 @@ typedef struct loader {
     float *inverse;    /* [out] 1 / output scale */
     float *scratch;    /* [threads][scratch_size] */
     size_t scratch_size;
+    pthread_mutex_t lock;      /* guards the next two */
     uint64_t bad_row, bad_col; /* first bad value; UINT64_MAX: none */
 } loader;
 
@@ -162,15 +163,20 @@ static void store_rows(const loader *l, const float *rows, uint64_t row, size_t 
     }
 }
 
-static void load_group(loader *l, uint64_t row, size_t n, float *rows)
+static void load_group(void *loader_, size_t group, int thread)
 {
+    loader *l = loader_;
+    float *rows = l->scratch + (size_t)thread * l->scratch_size;
+    uint64_t row = group * GROUP;
+    size_t n = PL_MIN(l->item->module.out - row, (uint64_t)GROUP);
     uint64_t bad_row, bad_col;
     if (pl_rows_read(&l->rows, row, n, rows, l->power + row, &bad_row, &bad_col)) {
-#pragma omp critical(pl_load_rotated)
+        pthread_mutex_lock(&l->lock);
         if (bad_row < l->bad_row) {
             l->bad_row = bad_row;
             l->bad_col = bad_col;
         }
+        pthread_mutex_unlock(&l->lock);
         return;
     }
     if (l->item->trellis.axis == 0) store_transposed(l, rows, row, n);
@@ -196,10 +202,13 @@ static void find_output_scale(const loader *l, uint16_t *output_scale)
 }
 
 /* Axis 0: a stored row holds all outputs of one input. */
-static void finish_stored_row(const loader *l, float *row)
+static void finish_stored_row(void *loader_, size_t j, int thread)
 {
+    const loader *l = loader_;
     const pl_plan_item *item = l->item;
     size_t out = item->module.out;
+    float *row = l->dst + j * item->trellis.cols;
+    (void)thread;
     if (l->inverse)
         for (size_t o = 0; o < out; o++) row[o] *= l->inverse[o];
     if (l->out_signs) l->kernels->rotate(row, l->out_signs, out, item->rotate_out.block);
@@ -207,9 +216,12 @@ static void finish_stored_row(const loader *l, float *row)
 }
 
 /* Axis 1: outputs lie across stored rows. */
-static void rotate_outputs(const loader *l, uint64_t first, float *tile)
+static void rotate_outputs(void *loader_, size_t block, int thread)
 {
+    const loader *l = loader_;
     const pl_plan_item *item = l->item;
+    uint64_t first = block * item->rotate_out.block;
+    float *tile = l->scratch + (size_t)thread * l->scratch_size;
     pl_rotate_across(l->kernels->rotate, l->out_signs + first, item->rotate_out.block,
                      l->dst + first * item->trellis.cols, item->module.in, item->trellis.cols, tile);
 }
@@ -218,26 +230,16 @@ static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
 {
     const pl_plan_item *item = l->item;
     const pl_module *m = &item->module;
-    uint64_t groups = (m->out + GROUP - 1) / GROUP;
-#pragma omp parallel for num_threads(l->threads) schedule(dynamic)
-    for (uint64_t g = 0; g < groups; g++)
-        load_group(l, g * GROUP, PL_MIN(m->out - g * GROUP, (uint64_t)GROUP),
-                   l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
+    pl_pool_run(l->pool, (m->out + GROUP - 1) / GROUP, load_group, l);
     if (item->source.weight)
         pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
     if (l->bad_row != UINT64_MAX) return pl_fail_value(err, m->name, l->bad_row, l->bad_col);
     if (item->output_scale) find_output_scale(l, output_scale);
 
-    if (item->trellis.axis == 0) {
-#pragma omp parallel for num_threads(l->threads) schedule(static)
-        for (uint64_t j = 0; j < m->in; j++) finish_stored_row(l, l->dst + j * item->trellis.cols);
-    } else if (l->out_signs) {
-        uint32_t block = item->rotate_out.block;
-#pragma omp parallel for num_threads(l->threads) schedule(dynamic)
-        for (uint64_t b = 0; b < m->out / block; b++)
-            rotate_outputs(l, b * block,
-                           l->scratch + (size_t)omp_get_thread_num() * l->scratch_size);
-    }
+    if (item->trellis.axis == 0)
+        pl_pool_run(l->pool, m->in, finish_stored_row, l);
+    else if (l->out_signs)
+        pl_pool_run(l->pool, m->out / item->rotate_out.block, rotate_outputs, l);
     return PLEACH_OK;
 }
 
@@ -247,7 +249,7 @@ static pleach_status allocate(loader *l, pleach_error *err)
     const pl_module *m = &item->module;
     l->scratch_size = GROUP * PL_MAX(m->in, PL_ROTATION_MAX_BLOCK);
     l->power = pl_alloc(m->out, sizeof *l->power);
-    l->scratch = pl_alloc((size_t)l->threads * l->scratch_size, sizeof *l->scratch);
+    l->scratch = pl_alloc((size_t)pl_pool_threads(l->pool) * l->scratch_size, sizeof *l->scratch);
     bool whole = l->power && l->scratch;
     if (item->rotate_out.block)
         whole &= (l->out_signs = pl_rotation_make_signs(&item->rotate_out, m->out)) != NULL;
@@ -256,12 +258,12 @@ static pleach_status allocate(loader *l, pleach_error *err)
     return whole ? PLEACH_OK : pl_fail_memory(err, m->name, l->scratch_size * sizeof(float));
 }
 
-pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, int threads,
+pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, pl_pool *pool,
                               const double *importance, float *dst, uint16_t *output_scale,
                               pleach_error *err)
 {
-    loader l = {.item = item, .kernels = kernels, .threads = threads, .dst = dst,
-                .importance = importance,
+    loader l = {.item = item, .kernels = kernels, .pool = pool, .dst = dst,
+                .importance = importance, .lock = PTHREAD_MUTEX_INITIALIZER,
                 .bad_row = UINT64_MAX};
     pleach_status status = allocate(&l, err);
     if (status == PLEACH_OK) status = pl_rows_open(&l.rows, item, kernels->rotate, err);

@@ -78,35 +78,57 @@ static void rotate(const pl_block *b, const pl_linear *l, float *row)
         b->c->kernels.rotate(row, l->input_signs, l->w.in, l->w.rotate_in.block);
 }
 
+/* Linear layer i of a block, its weights and gradients. */
+typedef struct scales_job {
+    const pl_scales *s;
+    const pl_block *b;
+    const pl_module_scales *m;
+    int i;
+    float *dW, *sums; /* sums: [slabs][2][in] the sums, and room for a row; or NULL */
+} scales_job;
+
+static void apply_row(void *job, size_t o, int thread)
+{
+    const scales_job *j = job;
+    const pl_module_scales *m = j->m;
+    const pl_linear *l = m->linear;
+    const float *value = j->s->value;
+    size_t in = j->b->in[j->i];
+    float *row = j->b->weight[j->i] + o * in;
+    (void)thread;
+    if (m->input != SIZE_MAX) {
+        rotate(j->b, l, row);
+        for (size_t k = 0; k < in; k++) row[k] *= value[m->input + k];
+        if (l->input_signs)
+            j->b->c->kernels.unrotate(row, l->input_signs, in, l->w.rotate_in.block);
+    }
+    float a = m->output == SIZE_MAX ? 1 : value[m->output + o];
+    for (size_t k = 0; k < in; k++) row[k] *= a;
+}
+
 void pl_scales_apply(const pl_scales *s, pl_block *b, uint32_t layer)
 {
     for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
         const pl_module_scales *m = &s->blocks[layer][i];
-        const pl_linear *l = m->linear;
-        size_t in = b->in[i];
-        if (m->output == SIZE_MAX && m->input == SIZE_MAX) continue;
-#pragma omp parallel for num_threads(b->c->threads)
-        for (size_t o = 0; o < b->out[i]; o++) {
-            float *row = b->weight[i] + o * in;
-            if (m->input != SIZE_MAX) {
-                rotate(b, l, row);
-                for (size_t j = 0; j < in; j++) row[j] *= s->value[m->input + j];
-                if (l->input_signs)
-                    b->c->kernels.unrotate(row, l->input_signs, in, l->w.rotate_in.block);
-            }
-            float a = m->output == SIZE_MAX ? 1 : s->value[m->output + o];
-            for (size_t j = 0; j < in; j++) row[j] *= a;
-        }
+        scales_job job = {.s = s, .b = b, .m = m, .i = i};
+        if (m->output != SIZE_MAX || m->input != SIZE_MAX)
+            pl_pool_run(b->c->pool, b->out[i], apply_row, &job);
     }
 }
 
-/* Of rows first .. first + n - 1; sums [in] receives sum over them of (dW R) (W R). */
-static void slab_gradient(pl_scales *s, const pl_block *b, const pl_module_scales *m, int i,
-                          size_t first, size_t n, float *dW, float *sums)
+/* Of the rows of a slab; its sums receive the sum over them of (dW R) (W R). */
+static void slab_gradient(void *job, size_t slab, int thread)
 {
-    size_t in = b->in[i];
+    const scales_job *j = job;
+    const pl_scales *s = j->s;
+    const pl_block *b = j->b;
+    const pl_module_scales *m = j->m;
+    const int i = j->i;
+    size_t in = b->in[i], first = slab * SLAB, end = PL_MIN(first + SLAB, b->out[i]);
+    float *dW = j->dW, *sums = j->sums ? j->sums + slab * 2 * in : NULL;
     float *row = sums ? sums + in : NULL;
-    for (size_t o = first; o < first + n; o++) {
+    (void)thread;
+    for (size_t o = first; o < end; o++) {
         const float *w = b->weight[i] + o * in;
         float *d = dW + o * in;
         if (m->output != SIZE_MAX)
@@ -116,7 +138,7 @@ static void slab_gradient(pl_scales *s, const pl_block *b, const pl_module_scale
         memcpy(row, w, in * sizeof *row);
         rotate(b, m->linear, row);
         rotate(b, m->linear, d);
-        for (size_t j = 0; j < in; j++) sums[j] += d[j] * row[j];
+        for (size_t k = 0; k < in; k++) sums[k] += d[k] * row[k];
     }
 }
 
@@ -125,13 +147,11 @@ pleach_status pl_scales_add_gradient(pl_scales *s, const pl_block *b, uint32_t l
 {
     const pl_module_scales *m = &s->blocks[layer][linear];
     size_t in = b->in[linear], out = b->out[linear], slabs = (out + SLAB - 1) / SLAB;
-    float *sums = NULL; /* [slabs][2][in]: the sums, and room for a row */
+    float *sums = NULL;
     if (m->input != SIZE_MAX && !(sums = pl_calloc(slabs * 2 * in, sizeof *sums)))
         return pl_fail_memory(err, "gradients of scales", slabs * 2 * in * sizeof *sums);
-#pragma omp parallel for num_threads(b->c->threads)
-    for (size_t i = 0; i < slabs; i++)
-        slab_gradient(s, b, m, linear, i * SLAB, PL_MIN(out - i * SLAB, (size_t)SLAB), dW,
-                      sums ? sums + i * 2 * in : NULL);
+    scales_job job = {s, b, m, linear, dW, sums};
+    pl_pool_run(b->c->pool, slabs, slab_gradient, &job);
     for (size_t i = 0; sums && i < slabs; i++)
         for (size_t j = 0; j < in; j++)
             s->gradient[m->input + j] += sums[i * 2 * in + j] / s->value[m->input + j];

@@ -58,9 +58,8 @@ static pleach_status open_compute(const pleach_model_settings *s, pl_compute *c,
                (int)s->arith);
     if (pl_cpu_level(s->cpu, &cpu)) return refuse_cpu(s->cpu, err);
     pl_kernels_init(&c->kernels, cpu);
-    c->threads = s->threads ? s->threads : pl_default_threads();
     c->arith = s->arith;
-    return PLEACH_OK;
+    return pl_pool_open(s->threads ? s->threads : pl_default_threads(), &c->pool, err);
 }
 
 /* A tokenizer if there is one: only its absence is no error. */
@@ -119,6 +118,7 @@ void pleach_model_close(pleach_model *m)
     pl_tokenizer_close(m->tokenizer);
     pl_transformer_close(m->transformer);
     pleach_checkpoint_close(m->checkpoint);
+    pl_pool_close(m->compute.pool);
     pl_free(m);
 }
 
@@ -145,7 +145,7 @@ void pleach_model_get_info(const pleach_model *m, pleach_model_info *info)
         .head_dim = g->head_dim,
         .context_length = g->context_length,
         .has_tokenizer = m->tokenizer != NULL,
-        .threads = m->compute.threads,
+        .threads = pl_pool_threads(m->compute.pool),
         .bos = m->bos,
         .n_end_tokens = m->n_end_tokens,
         .end_tokens = m->end_tokens,

@@ -77,6 +77,22 @@ static pleach_status feed_slice(evaluation *e, const int32_t *ids, size_t n, boo
                                    scored ? e->teacher_logits : NULL, err);
 }
 
+/* Rows of logits, the ids they are to predict, and where scores go. */
+typedef struct slice {
+    const evaluation *e;
+    const int32_t *next;
+    score *scores;
+} slice;
+
+static void score_row(void *slice_, size_t i, int thread)
+{
+    const slice *s = slice_;
+    const evaluation *e = s->e;
+    const float *teacher = e->teacher ? e->teacher_logits + i * e->vocab : NULL;
+    (void)thread;
+    s->scores[i] = score_token(e->logits + i * e->vocab, teacher, e->vocab, s->next[i]);
+}
+
 static pleach_status score_chunk(evaluation *e, const int32_t *ids, pleach_error *err)
 {
     size_t first = first_scored(e->set), last = e->set->context - 1; /* positions [first, last) */
@@ -87,11 +103,8 @@ static pleach_status score_chunk(evaluation *e, const int32_t *ids, pleach_error
         size_t n = PL_MIN(e->slice, last - at);
         score *scores = e->scores + e->n_scores;
         PL_TRY(feed_slice(e, ids + at, n, true, err));
-#pragma omp parallel for num_threads(e->model->compute.threads)
-        for (size_t i = 0; i < n; i++)
-            scores[i] = score_token(e->logits + i * e->vocab,
-                                    e->teacher ? e->teacher_logits + i * e->vocab : NULL, e->vocab,
-                                    ids[at + i + 1]);
+        slice part = {e, ids + at + 1, scores};
+        pl_pool_run(e->model->compute.pool, n, score_row, &part);
         for (size_t i = 0; i < n; i++)
             PL_FAIL_IF(!scores[i].finite, err, PLEACH_ERR_DATA,
                        "the logits that predict token %zu of the text are not finite",

@@ -60,16 +60,28 @@ static pleach_status tokenize(scorer *s, const char *text, pleach_error *err)
     return failed ? pl_fail_memory(err, "task items", (n + 1) * sizeof *ids) : PLEACH_OK;
 }
 
+/* Of token `begin` + i + 1, by logits row i. */
+typedef struct slice {
+    scorer *s;
+    size_t begin;
+} slice;
+
+static void score_row(void *slice_, size_t i, int thread)
+{
+    const slice *part = slice_;
+    scorer *s = part->s;
+    const float *row = s->logits + i * s->vocab;
+    pl_distribution d = pl_distribution_of(row, s->vocab);
+    (void)thread;
+    s->log_probabilities[i] = pl_log_probability(&d, row[s->ids[part->begin + i + 1]]);
+}
+
 /* Adds the log probabilities of ids[at + 1 .. at + n] to *sum, whose logits the session gives. */
 static pleach_status score_slice(scorer *s, size_t at, size_t n, double *sum, pleach_error *err)
 {
     PL_TRY(pleach_session_feed_all(s->session, s->ids + at, n, 0, s->logits, err));
-#pragma omp parallel for num_threads(s->model->compute.threads)
-    for (size_t i = 0; i < n; i++) {
-        const float *row = s->logits + i * s->vocab;
-        pl_distribution d = pl_distribution_of(row, s->vocab);
-        s->log_probabilities[i] = pl_log_probability(&d, row[s->ids[at + i + 1]]);
-    }
+    slice part = {s, at};
+    pl_pool_run(s->model->compute.pool, n, score_row, &part);
     for (size_t i = 0; i < n; i++) *sum += s->log_probabilities[i];
     return PLEACH_OK;
 }

@@ -5,6 +5,7 @@
 #include "quantised_model.h"
 
 #include "base/half.h"
+#include "pools.h"
 #include "quant/refine.h"
 #include "quant/scales.h"
 #include "runtime/engine.h"
@@ -188,7 +189,7 @@ static char *refined(const pleach_model *source, const pleach_model *coded, int 
     pl_refine_settings s = {.epochs = epochs, .which = PL_SCALES_OUTPUT | PL_SCALES_INPUT,
                             .rate = 5e-3, .chunk = 32, .batch = 4, .held_out = 5, .seed = 1};
     pl_compute c = coded->compute;
-    c.threads = threads;
+    c.pool = pool_of(threads);
     char *path = pl_path_join(work.path, name);
     must(pl_refine(source->transformer, coded->transformer, &c, ids, N, &s, path, result, &err));
     return path;

@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "model/model.h"
+#include "pools.h"
 
 /* A rotated copy of a linear layer's weight, with what it refers to. */
 typedef struct rotated {
@@ -74,7 +75,7 @@ static void rotated_logits(const char *path, const int32_t *ids, size_t n_ids, f
 {
     pleach_checkpoint *file;
     pl_transformer *t;
-    pl_compute c = {.threads = 2};
+    pl_compute c = {.pool = pool_of(2)};
     rotated weights[64];
     size_t n = 0;
     pl_kernels_init(&c.kernels, pl_cpu_detect());

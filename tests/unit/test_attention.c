@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "model/attention.h"
+#include "pools.h"
 
 typedef struct shape {
     uint32_t heads, kv_heads, dim, window;
@@ -106,7 +107,7 @@ static void run(const pl_compute *c, const inputs *in, size_t step, float *out)
 
 static pl_compute compute(unsigned cpu, int threads)
 {
-    pl_compute c = {.threads = threads};
+    pl_compute c = {.pool = pool_of(threads)};
     pl_kernels_init(&c.kernels, cpu);
     return c;
 }

@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/half.h"
+#include "pools.h"
 #include "quant/affine.h"
 #include "quant/code_module.h"
 #include "quant/rotate_matrix.h"
@@ -47,7 +48,7 @@ static pl_plan_item make_item(pl_tensor *source, const float *w, uint64_t out, u
  * whose pages the coder may give back. */
 static float *code_and_restore(pl_plan_item *item, double *error)
 {
-    pl_coder coder = {.kernels = kernels(), .threads = 2};
+    pl_coder coder = {.kernels = kernels(), .pool = pool_of(2)};
     pl_coded coded;
     float *restored = malloc(item->module.out * item->module.in * sizeof *restored);
     assert_ok(pl_coder_open(&coder, item, 1, err));
@@ -143,7 +144,7 @@ static void test_rotation_alone(void **state)
             float *stored = malloc(t->rows * t->cols * sizeof *stored);
             float *column = malloc(out * sizeof *column);
             float signs_in[13696], signs_out[64];
-            assert_ok(pl_load_rotated(&item, kernels(), 3, NULL, stored, NULL, err));
+            assert_ok(pl_load_rotated(&item, kernels(), pool_of(3), NULL, stored, NULL, err));
             /* W = R_out W' R_in^T, row by row and then column by column. */
             float *back = malloc(out * in * sizeof *back);
             for (size_t o = 0; o < out; o++)

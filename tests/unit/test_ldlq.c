@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/half.h"
+#include "pools.h"
 #include "quant/code_module.h"
 #include "quant/hessian.h"
 #include "quant/ldlq.h"
@@ -116,7 +117,7 @@ static const pl_feedback_settings DEFAULT = {.inputs = true, .outputs = true, .d
 
 static result run(problem *p, const pl_feedback_settings *settings, int threads)
 {
-    pl_coder coder = {.kernels = kernels(), .threads = threads, .feedback = *settings};
+    pl_coder coder = {.kernels = kernels(), .pool = pool_of(threads), .feedback = *settings};
     result r = {.q = malloc(p->out * p->in * sizeof *r.q)};
     assert_ok(pl_coder_open(&coder, &p->item, 1, err));
     assert_ok(pl_code_module(&coder, &p->item, &p->stats, &r.coded, err));
@@ -233,7 +234,7 @@ static double *recipe(const problem *p, const double *w, const float *coded, con
     uint32_t *codes = calloc(t->rows * cols * t->bits / 32, sizeof *codes);
     float *x = malloc(cols * sizeof *x), *values = malloc(cols * sizeof *values);
     pl_encoder *e;
-    assert_ok(pl_encoder_open(&e, t, NULL, err));
+    assert_ok(pl_encoder_open(&e, t, NULL, NULL, err));
     for (size_t a = 0; a < n; a++)
         for (size_t b = 0; b < n; b++) u[a * n + b] = hd[order[a] * n + order[b]];
     factor_upper(u, n);

@@ -21,6 +21,7 @@
 #include "base/random.h"
 #include "format/safetensors.h"
 #include "model/linear.h"
+#include "pools.h"
 
 static uint64_t state;
 
@@ -178,7 +179,7 @@ static const shape shapes[] = {
 
 static pl_compute compute_of(const char *level, int threads, pleach_arith arith)
 {
-    pl_compute c = {.threads = threads, .arith = arith};
+    pl_compute c = {.pool = pool_of(threads), .arith = arith};
     unsigned flags = 0;
     assert_int_equal(pl_cpu_level(level, &flags), 0);
     pl_kernels_init(&c.kernels, flags);
@@ -407,7 +408,7 @@ static void test_every_M(void **unused)
             pl_linear linear = l.linear;
             weight.data = moved + M % 61;
             linear.w.weight = &weight;
-            c.threads = 1 + (int)(M % 4);
+            c.pool = pool_of(1 + (int)(M % 4));
             float *got = apply(&c, &linear, x + from * in, M);
             assert_memory_equal(got, want + from * out, M * out * sizeof *got);
             pl_free(got);

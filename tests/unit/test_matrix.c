@@ -14,6 +14,7 @@
 #include "base/matrix.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "pools.h"
 
 static float *numbers(size_t n, uint64_t seed)
 {
@@ -41,8 +42,8 @@ static void test_matmul(void **state)
         float beta = form & 4 ? 1 : 0;
         memcpy(c, old, M * LD * sizeof *c);
         memcpy(c1, old, M * LD * sizeof *c);
-        pl_matmul(3, ta, tb, M, N, K, 0.5f, a, LD, b, LD, beta, c, LD);
-        pl_matmul(1, ta, tb, M, N, K, 0.5f, a, LD, b, LD, beta, c1, LD);
+        pl_matmul(pool_of(3), ta, tb, M, N, K, 0.5f, a, LD, b, LD, beta, c, LD);
+        pl_matmul(pool_of(1), ta, tb, M, N, K, 0.5f, a, LD, b, LD, beta, c1, LD);
         assert_memory_equal(c, c1, M * LD * sizeof *c);
         for (size_t i = 0; i < M; i += 13)
             for (size_t j = 0; j < N; j++) {
@@ -69,8 +70,8 @@ static void test_gram(void **state)
     float *a = numbers((size_t)K * N, 4);
     float *c = pl_calloc(N * N, sizeof *c), *c1 = pl_calloc(N * N, sizeof *c1);
     for (int twice = 0; twice < 2; twice++) {
-        pl_gram(4, N, K, a, N, c, N);
-        pl_gram(1, N, K, a, N, c1, N);
+        pl_gram(pool_of(4), N, K, a, N, c, N);
+        pl_gram(pool_of(1), N, K, a, N, c1, N);
     }
     assert_memory_equal(c, c1, N * N * sizeof *c);
     for (size_t i = 0; i < N; i += 7)
@@ -90,8 +91,8 @@ static void test_gram_rows(void **state)
     enum { N = 391, K = 60 };
     float *a = numbers((size_t)K * N, 6);
     float *c = pl_calloc(N * N, sizeof *c), *c1 = pl_calloc(N * N, sizeof *c1);
-    pl_gram_rows(4, N, K, a, K, c, N);
-    pl_gram_rows(1, N, K, a, K, c1, N);
+    pl_gram_rows(pool_of(4), N, K, a, K, c, N);
+    pl_gram_rows(pool_of(1), N, K, a, K, c1, N);
     assert_memory_equal(c, c1, N * N * sizeof *c);
     for (size_t i = 0; i < N; i += 7)
         for (size_t j = i; j < N; j++) {
@@ -116,7 +117,7 @@ static void test_dividing(void **state)
     for (size_t i = 0; i < N; i++)
         for (size_t j = i; j < N; j++) u[i * N + j] = i == j ? 3 + x[i] : x[i * N + j];
     memcpy(unit, u, N * N * sizeof *u);
-    pl_unit_blocks(3, unit, N, BLOCK);
+    pl_unit_blocks(pool_of(3), unit, N, BLOCK);
     for (size_t i = 0; i < N; i++)
         for (size_t j = 0; j < N; j++) {
             size_t first = j / BLOCK * BLOCK;
@@ -160,8 +161,8 @@ static void test_cholesky_upper(void **state)
         }
     memcpy(u, h, N * N * sizeof *h);
     memcpy(u1, h, N * N * sizeof *h);
-    assert_true(pl_cholesky_upper(4, u, N));
-    assert_true(pl_cholesky_upper(1, u1, N));
+    assert_true(pl_cholesky_upper(pool_of(4), u, N));
+    assert_true(pl_cholesky_upper(pool_of(1), u1, N));
     assert_memory_equal(u, u1, N * N * sizeof *u);
     for (size_t i = 0; i < N; i++) {
         assert_true(u[i * N + i] > 0);
@@ -174,12 +175,12 @@ static void test_cholesky_upper(void **state)
     }
     memcpy(u, h, N * N * sizeof *h);
     u[300 * N + 300] = -1;
-    assert_false(pl_cholesky_upper(2, u, N));
+    assert_false(pl_cholesky_upper(pool_of(2), u, N));
     memcpy(u, h, N * N * sizeof *h);
     u[3 * N + 3] = (double)NAN;
-    assert_false(pl_cholesky_upper(2, u, N));
+    assert_false(pl_cholesky_upper(pool_of(2), u, N));
     memset(u, 0, N * N * sizeof *u);
-    assert_false(pl_cholesky_upper(2, u, N));
+    assert_false(pl_cholesky_upper(pool_of(2), u, N));
     pl_free(x);
     pl_free(h);
     pl_free(u);

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "codec/encoder.h"
 #include "codec/trellis.h"
+#include "pools.h"
 #include "trellis_golden.h"
 
 /* ---- helpers --------------------------------------------------------------------------------- */
@@ -247,7 +248,7 @@ static void test_tiles(void **state)
     encode(&whole, NULL);
     pl_encoder *e;
     pleach_error err;
-    assert_int_equal(pl_encoder_open(&e, &t, NULL, &err), PLEACH_OK);
+    assert_int_equal(pl_encoder_open(&e, &t, NULL, pool_of(2), &err), PLEACH_OK);
     static const uint64_t tile[] = {3, 1, 1, 0, 2};
     uint64_t row = 0;
     for (size_t i = 0; i < sizeof tile / sizeof tile[0]; row += tile[i++])
