@@ -12,6 +12,7 @@
 #define PL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define PL_RESTRICT __restrict
 #define PL_ALIGNED(n) __attribute__((aligned(n)))
+#define PL_PREFETCH(p) __builtin_prefetch(p)
 #else
 #define PL_ALWAYS_INLINE inline
 #define PL_NOINLINE
@@ -20,6 +21,7 @@
 #define PL_UNLIKELY(x) (x)
 #define PL_RESTRICT
 #define PL_ALIGNED(n)
+#define PL_PREFETCH(p) ((void)0)
 #endif
 
 /* Tells the core that it waits in a loop. */

@@ -52,6 +52,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_rotate_neon(k);
     pl_kernels_init_vector_neon(k);
     pl_kernels_init_product_neon(k);
+    pl_kernels_init_trellis_neon(k);
     pl_kernels_init_attention_neon(k);
 #endif
 }

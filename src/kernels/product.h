@@ -142,5 +142,6 @@ void pl_kernels_init_product_neon(pl_kernels *k);
 void pl_kernels_init_trellis_c(pl_kernels *k);
 void pl_kernels_init_trellis_avx2(pl_kernels *k);
 void pl_kernels_init_trellis_avx512(pl_kernels *k);
+void pl_kernels_init_trellis_neon(pl_kernels *k);
 
 #endif
