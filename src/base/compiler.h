@@ -33,6 +33,15 @@
 #define PL_PAUSE() ((void)0)
 #endif
 
+/* Before a loop of few, constant turns whose body needs its counter as a constant. */
+#if defined(__clang__)
+#define PL_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define PL_UNROLL _Pragma("GCC unroll 16")
+#else
+#define PL_UNROLL
+#endif
+
 #define PL_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define PL_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define PL_COUNT(array) (sizeof(array) / sizeof((array)[0]))

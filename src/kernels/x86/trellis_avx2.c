@@ -11,10 +11,17 @@
 #include "trellis_windows_avx2.h"
 
 enum {
-    STRIP_ROWS = 4, /* activation rows in one pass over a strip: 8 sums, 2 weights, 2 more */
-    STEP_ROWS = 1,  /* stored rows of axis 0 multiplied at a time */
-    PAIR_WORDS = 2  /* 32-bit words for the activations of two numbers: (a, a), (b, b) */
+    STRIP_ROWS = 4,  /* activation rows in one pass over a strip: 8 sums, 2 weights, 2 more */
+    DIRECT_SUMS = 8, /* of axis 0 in registers */
 };
+
+/* Holds v in a register and in its place among others of these: compilers else load a vector again
+ * for each of its users, or compute many at once and run out of registers. */
+static PL_ALWAYS_INLINE vec keep(vec v)
+{
+    __asm__ volatile("" : "+v"(v));
+    return v;
+}
 
 static PL_ALWAYS_INLINE vec splat(int32_t x)
 {
@@ -26,16 +33,23 @@ static PL_ALWAYS_INLINE vec add_vec(vec a, vec b)
     return _mm256_add_epi32(a, b);
 }
 
-static PL_ALWAYS_INLINE vec splat_pair(const int16_t *q)
+static PL_ALWAYS_INLINE vec load_vec(const int32_t *p)
 {
-    int32_t pair;
-    memcpy(&pair, q, sizeof pair);
-    return _mm256_set1_epi32(pair);
+    return _mm256_loadu_si256((const void *)p);
 }
 
-static PL_ALWAYS_INLINE vec add_pairs(vec sum, vec weights, vec pair)
+static PL_ALWAYS_INLINE vec add_words(vec sum, vec weights, vec q, int i8)
 {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(weights, pair));
+    (void)i8;
+    vec product = _mm256_madd_epi16(weights, q);
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(product));
+    return sum;
+}
+
+static PL_ALWAYS_INLINE vec finish(vec sum, vec bias, int i8)
+{
+    (void)i8;
+    return _mm256_add_epi32(sum, bias);
 }
 
 static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
@@ -53,47 +67,21 @@ static PL_ALWAYS_INLINE vec join(vec a, vec b)
     return _mm256_or_si256(low, _mm256_slli_epi32(high, 16));
 }
 
-/* ---- one activation row ---------------------------------------------------------------------- */
-
-static PL_ALWAYS_INLINE vec add_number(vec sum, vec x, vec q)
+/* With 16 bits and one activation row, the two halves of one number; else two numbers. */
+static PL_ALWAYS_INLINE int word_numbers(int i8, int M)
 {
-    return add_pairs(sum, _mm256_maddubs_epi16(x, _mm256_set1_epi8(1)), q);
+    return M == 1 && !i8 ? 1 : 2;
 }
 
-static PL_ALWAYS_INLINE int32_t doubled(int16_t q)
+/* Numbers as y + 510, or 8 h. */
+static PL_ALWAYS_INLINE vec word_of(vec a, vec b, vec c, vec d, int i8, int n)
 {
-    return (int32_t)((uint16_t)q * 0x10001u);
-}
-
-static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
-{
-    for (size_t i = 0; i < 2 * pairs; i++) words[i] = doubled(q[i]);
-}
-
-/* Eight steps of one stored row. */
-static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t stride, int32_t word,
-                                      int k, int L, int first)
-{
-    (void)stride;
-    windows w = open_windows(code, k, first);
-    for (int i = 0; i < 8; i++) sum[i] = add_number(sum[i], number(w, k, L, i), splat(word));
-}
-
-/* Activations of one span, [i/2][l][i%2] to doubled words [i][l]. */
-static void spread_steps(int32_t *words, const int16_t *steps)
-{
-    for (int i = 0; i < 8; i++)
-        for (int l = 0; l < LANES; l++)
-            words[i * LANES + l] = doubled(steps[(i / 2 * LANES + l) * 2 + i % 2]);
-}
-
-static PL_ALWAYS_INLINE void dot_span(vec sum[2], const uint8_t *code, const int32_t *words, int k,
-                                      int L, int first)
-{
-    windows w = open_windows(code, k, first);
-    for (int i = 0; i < 8; i++)
-        sum[i % 2] = add_number(sum[i % 2], number(w, k, L, i),
-                                _mm256_loadu_si256((const void *)(words + i * LANES)));
+    (void)c;
+    (void)d;
+    if (n == 1) return _mm256_maddubs_epi16(a, _mm256_set1_epi8(1));
+    vec word = join(a, b);
+    if (i8) word = _mm256_slli_epi16(_mm256_and_si256(word, _mm256_set1_epi16(~3)), 1);
+    return word;
 }
 
 static PL_ALWAYS_INLINE vec fold(vec a, vec b)
@@ -189,6 +177,7 @@ VALUES(4, 16)
 void pl_kernels_init_trellis_avx2(pl_kernels *table)
 {
     table->product.prepare = prepare;
+    table->product.prepare_i8 = prepare_i8;
 #define SET(k, L)                                                                                  \
     SET_TRELLIS_KERNELS(table, avx2, k, L);                                                        \
     table->product.values[k - 2][L == 16] = values_k##k##_l##L##_avx2

@@ -10,10 +10,17 @@
 #include "trellis_windows_avx512.h"
 
 enum {
-    STRIP_ROWS = 8, /* activation rows in one pass over a strip */
-    STEP_ROWS = 2,  /* stored rows of axis 0 multiplied at a time */
-    PAIR_WORDS = 1  /* 32-bit words for the activations of two numbers: (a, b) */
+    STRIP_ROWS = 8,   /* activation rows in one pass over a strip */
+    DIRECT_SUMS = 16, /* of axis 0 in registers */
 };
+
+/* Holds v in a register and in its place among others of these: compilers else load a vector again
+ * for each of its users, or compute many at once and run out of registers. */
+static PL_ALWAYS_INLINE vec keep(vec v)
+{
+    __asm__ volatile("" : "+v"(v));
+    return v;
+}
 
 static PL_ALWAYS_INLINE vec splat(int32_t x)
 {
@@ -25,16 +32,23 @@ static PL_ALWAYS_INLINE vec add_vec(vec a, vec b)
     return _mm512_add_epi32(a, b);
 }
 
-static PL_ALWAYS_INLINE vec splat_pair(const int16_t *q)
+static PL_ALWAYS_INLINE vec load_vec(const int32_t *p)
 {
-    int32_t pair;
-    memcpy(&pair, q, sizeof pair);
-    return _mm512_set1_epi32(pair);
+    return _mm512_loadu_si512(p);
 }
 
-static PL_ALWAYS_INLINE vec add_pairs(vec sum, vec weights, vec pair)
+static PL_ALWAYS_INLINE vec add_words(vec sum, vec weights, vec q, int i8)
 {
-    return _mm512_dpwssd_epi32(sum, weights, pair);
+    if (i8)
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(q));
+    else
+        __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(q));
+    return sum;
+}
+
+static PL_ALWAYS_INLINE vec finish(vec sum, vec bias, int i8)
+{
+    return _mm512_add_epi32(i8 ? _mm512_slli_epi32(sum, 3) : sum, bias);
 }
 
 static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
@@ -43,43 +57,28 @@ static PL_ALWAYS_INLINE void add_scaled(float *sums, vec integer, float step)
     _mm512_storeu_ps(sums, _mm512_add_ps(_mm512_loadu_ps(sums), f));
 }
 
-/* y + 510 of a in the low and of b in the high 16 bits. */
-static PL_ALWAYS_INLINE vec join(vec a, vec b)
+/* `unit` times y + 510 of a in the low and of b in the high 16 bits. */
+static PL_ALWAYS_INLINE vec join(vec a, vec b, char unit)
 {
-    const vec bytes = _mm512_set1_epi8(1);
+    const vec bytes = _mm512_set1_epi8(unit);
     vec high = _mm512_slli_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), b, bytes), 16);
     return _mm512_dpbusd_epi32(high, a, bytes);
 }
 
-/* ---- one activation row ---------------------------------------------------------------------- */
-
-static void spread_pairs(int32_t *words, const int16_t *q, size_t pairs)
+static PL_ALWAYS_INLINE int word_numbers(int i8, int M)
 {
-    memcpy(words, q, pairs * sizeof *words);
+    (void)M;
+    return i8 ? 4 : 2;
 }
 
-/* Eight steps of two stored rows. */
-static PL_ALWAYS_INLINE void add_rows(vec sum[8], const uint8_t *code, size_t stride, int32_t word,
-                                      int k, int L, int first)
+/* Two numbers as y + 510, or four as h, which is the upper byte of 64 (y + 510). */
+static PL_ALWAYS_INLINE vec word_of(vec a, vec b, vec c, vec d, int i8, int n)
 {
-    windows a = open_windows(code, k, first), b = open_windows(code + stride, k, first);
-    for (int i = 0; i < 8; i++)
-        sum[i] = add_pairs(sum[i], join(number(a, k, L, i), number(b, k, L, i)), splat(word));
-}
-
-/* Activations of one span, [i/2][l][i%2]: pairs already. */
-static void spread_steps(int32_t *words, const int16_t *steps)
-{
-    memcpy(words, steps, 4 * LANES * sizeof *words);
-}
-
-static PL_ALWAYS_INLINE void dot_span(vec sum[2], const uint8_t *code, const int32_t *words, int k,
-                                      int L, int first)
-{
-    windows w = open_windows(code, k, first);
-    for (int j = 0; j < 4; j++)
-        sum[j % 2] = add_pairs(sum[j % 2], join(number(w, k, L, 2 * j), number(w, k, L, 2 * j + 1)),
-                               _mm512_loadu_si512(words + j * LANES));
+    (void)n;
+    if (!i8) return join(a, b, 1);
+    const vec upper = _mm512_set1_epi16((short)0xff00);
+    vec even = _mm512_srli_epi32(join(a, c, 64), 8), odd = join(b, d, 64);
+    return _mm512_ternarylogic_epi32(upper, odd, even, 0xca);
 }
 
 static PL_ALWAYS_INLINE vec fold(vec a, vec b)
@@ -144,6 +143,7 @@ TRELLIS_KERNELS(avx512, 4, 16)
 void pl_kernels_init_trellis_avx512(pl_kernels *table)
 {
     table->product.prepare = prepare;
+    table->product.prepare_i8 = prepare_i8;
     SET_TRELLIS_KERNELS(table, avx512, 2, 12);
     SET_TRELLIS_KERNELS(table, avx512, 3, 12);
     SET_TRELLIS_KERNELS(table, avx512, 4, 12);

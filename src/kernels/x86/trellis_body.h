@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trellis products for x86: the part that AVX2 and AVX-512 share. The including file defines vec (a
- * register of LANES 32-bit integers) and the operations on it.
+ * Trellis products in integers for x86: the part that AVX2 and AVX-512 share. Codes are walked as
+ * trellis_codes.h says; sums stay in its order [s][i][l] until all are done.
  *
- * Blocks are walked as trellis_codes.h says. Sums stay in its order [s][i][l] until all are done.
+ * Numbers are multiplied as 32-bit words of one, two or four of them: of neighbouring stored rows
+ * (axis 0) or steps (axis 1). The including file defines
+ *   keep, splat, add_vec, load_vec, add_scaled, sum_lanes, transpose
+ *   word_numbers(i8, M)        how many numbers a word holds
+ *   word_of(a, b, c, d, i8, n) the word of n numbers' congruences
+ *   add_words(sum, w, q, i8)   the product of such a word with a word of activations
+ *   finish(sum, bias, i8)      the integer sum, given -510 or -1017 sum(q)
+ *   DIRECT_SUMS, STRIP_ROWS    how many sums fit in registers
  *
- * The four bytes of the congruence sum to y + 510; the surplus 510 * sum(q) is taken off the
- * integer sums, which wrap modulo 2^32 on the way and fit at the end. */
+ * Up to DIRECT_M activation rows meet the words in registers. For more, words are decoded once to a
+ * tile in the first-level cache. */
 #ifndef PL_KERNELS_TRELLIS_BODY_H
 #define PL_KERNELS_TRELLIS_BODY_H
 
@@ -17,17 +24,59 @@
 #include "kernels/kernels.h"
 #include "trellis_codes.h"
 
-enum { GROUP_SPANS = PL_GROUP_AXIS1 / SPAN };
+enum {
+    DIRECT_M = 8,
+    GROUP_SPANS = PL_GROUP_AXIS1 / SPAN,
+    GROUP_WORDS = 64, /* most words of activations in a group: of one number on axis 0, else of two */
+    GROUP_TAILS = PL_GROUP_AXIS0 * TAIL_BYTES
+};
 
-/* ---- the integer product --------------------------------------------------------------------- */
+/* The step i of up to four rows' windows. */
+static PL_ALWAYS_INLINE vec word_of_rows(const windows *w, int k, int L, int i, int i8, int n)
+{
+    vec a = number(w[0], k, L, i), b = n > 1 ? number(w[1], k, L, i) : a;
+    vec c = n > 2 ? number(w[2], k, L, i) : a, d = n > 2 ? number(w[3], k, L, i) : a;
+    return word_of(a, b, c, d, i8, n);
+}
 
-/* A strip is 2 LANES outputs of a tile: `pairs` pairs of 16-bit weights each, [pairs][2][LANES]. */
+/* Word j of one row's steps. */
+static PL_ALWAYS_INLINE vec word_of_steps(windows w, int k, int L, int j, int i8, int n)
+{
+    vec a = number(w, k, L, n * j), b = n > 1 ? number(w, k, L, n * j + 1) : a;
+    vec c = n > 2 ? number(w, k, L, n * j + 2) : a, d = n > 2 ? number(w, k, L, n * j + 3) : a;
+    return word_of(a, b, c, d, i8, n);
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+/* One word of n activations. */
+static PL_ALWAYS_INLINE int32_t activation_word(const int16_t *q, int n)
+{
+    uint32_t word;
+    if (n == 4) return (int32_t)((q[0] & 255u) | (q[1] & 255u) << 8 | (q[2] & 255u) << 16 |
+                                 (uint32_t)q[3] << 24);
+    if (n == 1) return (int32_t)((uint16_t)q[0] * 0x10001u);
+    memcpy(&word, q, sizeof word);
+    return (int32_t)word;
+}
+
+/* What makes the sum of q times the bytes of the congruence, or times 8 h, one of q times y or w. */
+static int32_t surplus(const int16_t *q, size_t n, int i8)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum += q[i];
+    return (i8 ? -1017 : -510) * sum;
+}
+
+/* ---- the product of a tile ------------------------------------------------------------------- */
+
+/* A strip is 2 LANES outputs of a tile: `words` words of weights each, [words][2][LANES]. */
 typedef struct strip_product {
     const vec *strip;
-    size_t pairs;
-    const int16_t *q; /* [n][q_stride], pairs along q */
+    size_t words;
+    const int32_t *q; /* [n][q_stride] */
     size_t q_stride;
-    const int32_t *bias; /* [n][bias_stride]: -510 sum(q) */
+    const int32_t *bias; /* [n][bias_stride] */
     size_t bias_stride;
     const float *steps; /* [n][step_stride] */
     size_t step_stride;
@@ -35,150 +84,234 @@ typedef struct strip_product {
     size_t sum_stride;
 } strip_product;
 
-static PL_ALWAYS_INLINE void multiply_strip(const strip_product *p, size_t m0, int n)
+static PL_ALWAYS_INLINE void multiply_strip(const strip_product *p, size_t m0, int n, int i8)
 {
+    const vec *strip = p->strip;
+    const size_t words = p->words;
     vec sum[STRIP_ROWS][2];
-    const int16_t *q[STRIP_ROWS];
+    const int32_t *q[STRIP_ROWS];
     for (int m = 0; m < n; m++) {
         q[m] = p->q + (m0 + (size_t)m) * p->q_stride;
-        sum[m][0] = sum[m][1] = splat(p->bias[(m0 + (size_t)m) * p->bias_stride]);
+        sum[m][0] = sum[m][1] = splat(0);
     }
-    for (size_t i = 0; i < p->pairs; i++) {
-        vec w0 = p->strip[2 * i], w1 = p->strip[2 * i + 1];
+    for (size_t i = 0; i < words; i++) {
+        vec w0 = keep(strip[2 * i]), w1 = keep(strip[2 * i + 1]);
         for (int m = 0; m < n; m++) {
-            vec pair = splat_pair(q[m] + 2 * i);
-            sum[m][0] = add_pairs(sum[m][0], w0, pair);
-            sum[m][1] = add_pairs(sum[m][1], w1, pair);
+            vec word = keep(splat(q[m][i]));
+            sum[m][0] = add_words(sum[m][0], w0, word, i8);
+            sum[m][1] = add_words(sum[m][1], w1, word, i8);
         }
     }
     for (int m = 0; m < n; m++) {
         float *to = p->sums + (m0 + (size_t)m) * p->sum_stride;
         float step = p->steps[(m0 + (size_t)m) * p->step_stride];
-        add_scaled(to, sum[m][0], step);
-        add_scaled(to + LANES, sum[m][1], step);
+        vec bias = splat(p->bias[(m0 + (size_t)m) * p->bias_stride]);
+        add_scaled(to, finish(sum[m][0], bias, i8), step);
+        add_scaled(to + LANES, finish(sum[m][1], bias, i8), step);
     }
 }
 
-static PL_NOINLINE void multiply_strip_full(const strip_product *p, size_t m0)
+static PL_NOINLINE void multiply_strip_i16(const strip_product *p, size_t m0)
 {
-    multiply_strip(p, m0, STRIP_ROWS);
+    multiply_strip(p, m0, STRIP_ROWS, 0);
 }
 
-static PL_NOINLINE void multiply_strip_rows(const strip_product *p, size_t M)
+static PL_NOINLINE void multiply_strip_i8(const strip_product *p, size_t m0)
+{
+    multiply_strip(p, m0, STRIP_ROWS, 1);
+}
+
+static PL_NOINLINE void multiply_strip_rest(const strip_product *p, size_t m, size_t n, int i8)
+{
+    if (n >= 4) {
+        i8 ? multiply_strip(p, m, 4, 1) : multiply_strip(p, m, 4, 0);
+        m += 4;
+        n -= 4;
+    }
+    for (; n; m++, n--) i8 ? multiply_strip(p, m, 1, 1) : multiply_strip(p, m, 1, 0);
+}
+
+static PL_NOINLINE void multiply_strip_rows(const strip_product *p, size_t M, int i8)
 {
     size_t m = 0;
-    for (; m + STRIP_ROWS <= M; m += STRIP_ROWS) multiply_strip_full(p, m);
-    if (m + 4 <= M && STRIP_ROWS > 4) {
-        multiply_strip(p, m, 4);
-        m += 4;
-    }
-    switch (M - m) {
-    case 3:
-        multiply_strip(p, m, 3);
-        break;
-    case 2:
-        multiply_strip(p, m, 2);
-        break;
-    case 1:
-        multiply_strip(p, m, 1);
-        break;
-    }
+    for (; m + STRIP_ROWS <= M; m += STRIP_ROWS) (i8 ? multiply_strip_i8 : multiply_strip_i16)(p, m);
+    if (m < M) multiply_strip_rest(p, m, M - m, i8);
 }
 
 /* ---- axis 0 ---------------------------------------------------------------------------------- */
 
-static int32_t surplus(const int16_t *q, size_t n)
+/* The rows of one group in one block column. */
+typedef struct axis0_group {
+    const uint8_t *codes, *tails;
+    size_t row_bytes, rows, block; /* rows: a multiple of 4 */
+    const uint8_t *next;           /* what will be read after it, next_stride apart */
+    size_t next_stride;
+    const int32_t *words; /* [M][GROUP_WORDS] of activations */
+    const int32_t *bias;  /* [M] */
+    const float *steps;   /* [M][step_stride] */
+    size_t step_stride, M;
+    float *sums; /* [M][outputs] */
+    size_t outputs;
+    vec *tile;
+} axis0_group;
+
+/* Where the next codes of this span end: rows are too far apart for the processor to see them
+ * coming, and all of them asked for at once would be too many. */
+static PL_ALWAYS_INLINE const uint8_t *next_span(const axis0_group *p, size_t s, int k)
 {
-    int32_t sum = 0;
-    for (size_t i = 0; i < n; i++) sum += q[i];
-    return -510 * sum;
+    return p->next + PL_MIN((s + 1) * SPAN, p->block) * (size_t)k / 8 - 1;
 }
 
-/* One span of a group's rows on one activation row: its eight steps stay in registers. `next` is
- * where the next group's codes will be read, a row at a time: rows are too far apart for the
- * processor to see it coming, and all of them asked for at once would be too many. */
-static PL_ALWAYS_INLINE void axis0_span_one(float *sums, span_codes codes, size_t rows,
-                                            const int32_t *words, int32_t bias, float step,
-                                            const uint8_t *next, size_t row_bytes, int k, int L,
-                                            int first)
+/* Steps i0 .. i0 + S - 1 of span s on M activation rows (M >= p->M), sums in registers. */
+static PL_ALWAYS_INLINE void axis0_pass(const axis0_group *p, size_t s, span_codes at, int k, int L,
+                                        int i8, int M, int i0, int S)
 {
-    vec sum[8];
-    for (int i = 0; i < 8; i++) sum[i] = splat(bias);
-    for (size_t r = 0; r < rows; r += STEP_ROWS) {
-        for (size_t i = 0; i < STEP_ROWS; i++) prefetch(next + (r + i) * row_bytes);
-        add_rows(sum, codes.code + r * codes.stride, codes.stride, words[r / STEP_ROWS], k, L,
-                 first);
+    const int n = word_numbers(i8, M);
+    const uint8_t *next = next_span(p, s, k), *code = at.code;
+    const size_t rows = p->rows, next_stride = p->next_stride;
+    const int32_t *words = p->words;
+    float *to = p->sums + s * SPAN + (size_t)i0 * LANES;
+    vec sum[8][DIRECT_M];
+    for (int i = 0; i < S; i++)
+        for (int m = 0; m < M; m++) sum[i][m] = splat(0);
+    for (size_t r = 0; r < rows; r += (size_t)n) {
+        windows w[4];
+        for (int j = 0; j < n; j++, code += at.stride, next += next_stride) {
+            w[j] = open_windows(code, k, at.first);
+            if (i0 == 0) prefetch(next);
+        }
+        PL_UNROLL
+        for (int i = 0; i < S; i++) {
+            vec word = keep(word_of_rows(w, k, L, i0 + i, i8, n));
+            PL_UNROLL
+            for (int m = 0; m < M; m++) {
+                vec q = splat(words[(size_t)m * GROUP_WORDS + r / (size_t)n]);
+                sum[i][m] = add_words(sum[i][m], word, q, i8);
+            }
+        }
     }
-    for (int i = 0; i < 8; i++) add_scaled(sums + i * LANES, sum[i], step);
+    for (int m = 0; m < M && (size_t)m < p->M; m++)
+        for (int i = 0; i < S; i++)
+            add_scaled(to + (size_t)m * p->outputs + (size_t)i * LANES,
+                       finish(sum[i][m], splat(p->bias[m]), i8),
+                       p->steps[(size_t)m * p->step_stride]);
 }
 
-/* One span of a group's rows as strips of 16-bit pairs. */
-static PL_ALWAYS_INLINE void axis0_span_tile(vec *tile, span_codes codes, size_t pairs,
-                                             const uint8_t *next, size_t row_bytes, int k, int L,
-                                             int first)
+static PL_ALWAYS_INLINE void axis0_direct(const axis0_group *p, size_t s, span_codes at, int k,
+                                          int L, int i8, int M)
 {
-    for (size_t r = 0; r < pairs; r++, tile += 2) {
-        const uint8_t *code = codes.code + 2 * r * codes.stride;
-        prefetch(next + 2 * r * row_bytes);
-        prefetch(next + (2 * r + 1) * row_bytes);
-        windows a = open_windows(code, k, first), b = open_windows(code + codes.stride, k, first);
+    const int S = PL_MIN(DIRECT_SUMS / M, 8);
+    axis0_pass(p, s, at, k, L, i8, M, 0, S);
+    if (S < 8) axis0_pass(p, s, at, k, L, i8, M, S, S);
+    if (S < 4) {
+        axis0_pass(p, s, at, k, L, i8, M, 2 * S, S);
+        axis0_pass(p, s, at, k, L, i8, M, 3 * S, S);
+    }
+    if (S < 2) {
+        axis0_pass(p, s, at, k, L, i8, M, 4, S);
+        axis0_pass(p, s, at, k, L, i8, M, 5, S);
+        axis0_pass(p, s, at, k, L, i8, M, 6, S);
+        axis0_pass(p, s, at, k, L, i8, M, 7, S);
+    }
+}
+
+/* One span as four strips of words, and their product. */
+static PL_ALWAYS_INLINE void axis0_tile(const axis0_group *p, size_t s, span_codes at, int k, int L,
+                                        int i8)
+{
+    const int n = word_numbers(i8, PL_PRODUCT_ROWS);
+    const size_t words = p->rows / (size_t)n;
+    const uint8_t *next = next_span(p, s, k);
+    vec *tile = p->tile;
+    for (size_t r = 0; r < p->rows; r += (size_t)n, tile += 2) {
+        windows w[4];
+        for (int j = 0; j < n; j++) {
+            size_t row = r + (size_t)j;
+            w[j] = open_windows(at.code + row * at.stride, k, at.first);
+            prefetch(next + row * p->next_stride);
+        }
+        PL_UNROLL
         for (int i = 0; i < 8; i++)
-            tile[(size_t)(i / 2) * pairs * 2 + i % 2] =
-                join(number(a, k, L, i), number(b, k, L, i));
+            tile[(size_t)(i / 2) * words * 2 + i % 2] = word_of_rows(w, k, L, i, i8, n);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        strip_product strip = {p->tile + i * words * 2,
+                               words,
+                               p->words,
+                               GROUP_WORDS,
+                               p->bias,
+                               1,
+                               p->steps,
+                               p->step_stride,
+                               p->sums + s * SPAN + i * 2 * LANES,
+                               p->outputs};
+        multiply_strip_rows(&strip, p->M, i8);
     }
 }
 
-/* An even number of stored rows of one group. */
-static PL_ALWAYS_INLINE void axis0_group(const pl_trellis_product *p, float *sums, vec *tile,
-                                         const uint8_t *codes, size_t row_bytes,
-                                         const uint8_t *tails, size_t r0, size_t rows, int k, int L)
+/* One span of a group for a class of M: 1, 2, 4, DIRECT_M, or more. */
+typedef void axis0_span_fn(const axis0_group *p, size_t s, span_codes at);
+enum { M_CLASSES = 5 };
+
+static size_t class_of(size_t M)
 {
-    size_t T = p->block, pairs = rows / 2, outputs = pl_span_round(T);
-    const int16_t *q = (const int16_t *)p->q + r0;
-    const float *steps = p->steps + r0 / PL_GROUP_AXIS0;
-    int32_t words[PL_GROUP_AXIS0], bias[PL_PRODUCT_ROWS];
-    if (p->M == 1) spread_pairs(words, q, pairs);
-    for (size_t m = 0; m < p->M; m++) bias[m] = surplus(q + m * p->q_stride, rows);
-    for (size_t s = 0; s * SPAN < T; s++) {
-        span_codes at = span_of(codes, row_bytes, tails, s, T, k);
-        float *to = sums + s * SPAN;
-        size_t end = PL_MIN((s + 1) * SPAN, T) * (size_t)k / 8;
-        const uint8_t *next = codes + PL_GROUP_AXIS0 * row_bytes + end - 1;
-        if (p->M == 1) {
-            if (k == 4 && at.first)
-                axis0_span_one(to, at, rows, words, bias[0], steps[0], next, row_bytes, k, L, 1);
-            else
-                axis0_span_one(to, at, rows, words, bias[0], steps[0], next, row_bytes, k, L, 0);
-            continue;
-        }
-        if (k == 4 && at.first)
-            axis0_span_tile(tile, at, pairs, next, row_bytes, k, L, 1);
-        else
-            axis0_span_tile(tile, at, pairs, next, row_bytes, k, L, 0);
-        for (size_t i = 0; i < 4; i++) {
-            strip_product strip = {
-                tile + i * pairs * 2, pairs,  q, p->q_stride, bias, 1, steps, p->step_stride,
-                to + i * 2 * LANES,   outputs};
-            multiply_strip_rows(&strip, p->M);
-        }
+    return M <= 2 ? M - 1 : M <= 4 ? 2 : M <= DIRECT_M ? 3 : 4;
+}
+
+static PL_ALWAYS_INLINE void axis0_span(const axis0_group *p, size_t s, span_codes at, int k, int L,
+                                        int i8, int M)
+{
+    if (M > DIRECT_M)
+        axis0_tile(p, s, at, k, L, i8);
+    else
+        axis0_direct(p, s, at, k, L, i8, M);
+}
+
+/* Only a window of k = 4 and L = 12 is read by what comes before it. */
+static PL_ALWAYS_INLINE void axis0_span_class(const axis0_group *p, size_t s, span_codes at, int k,
+                                              int L, int i8, int M)
+{
+    int first = k == 4 && L == 12 && at.first;
+    if (first) {
+        at.first = 1;
+        axis0_span(p, s, at, k, L, i8, M);
+    } else {
+        at.first = 0;
+        axis0_span(p, s, at, k, L, i8, M);
     }
 }
 
-/* An odd number of rows is copied and gets a partner of zeros, whose activation is zero. */
-static PL_ALWAYS_INLINE const uint8_t *make_even(uint8_t *copies, const uint8_t *codes,
-                                                 size_t row_bytes, size_t rows, size_t bytes)
+/* Rows that are no multiple of 4 are copied and get partners of zeros, whose activations are
+ * zero. */
+static const uint8_t *pad_rows(uint8_t *copies, const uint8_t *codes, size_t row_bytes, size_t rows,
+                               size_t bytes)
 {
     for (size_t r = 0; r < rows; r++) memcpy(copies + r * bytes, codes + r * row_bytes, bytes);
-    memset(copies + rows * bytes, 0, bytes);
+    memset(copies + rows * bytes, 0, -rows % 4 * bytes);
     return copies;
 }
 
-static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L)
+static PL_ALWAYS_INLINE void axis0_words(const pl_trellis_product *p, int32_t *words, int32_t *bias,
+                                         size_t r0, size_t rows, int i8, int n)
 {
+    for (size_t m = 0; m < p->M; m++) {
+        const int16_t *q = (const int16_t *)p->q + m * p->q_stride + r0;
+        bias[m] = surplus(q, rows, i8);
+        for (size_t i = 0; i < rows / (size_t)n; i++)
+            words[m * GROUP_WORDS + i] = activation_word(q + i * (size_t)n, n);
+    }
+}
+
+static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int i8,
+                                   axis0_span_fn *const spans[M_CLASSES])
+{
+    axis0_span_fn *run_span = spans[class_of(p->M)];
     size_t T = p->block, outputs = pl_span_round(T), bytes = T * (size_t)k / 8;
     float *total = p->scratch, *part = total + p->M * outputs; /* [M][outputs] */
-    vec *tile = (vec *)(void *)(part + p->M * outputs);        /* [4][32 pairs][2] */
-    uint8_t *tails = (uint8_t *)(tile + PL_GROUP_AXIS0 * 4), *copies = tails + 64 * TAIL_BYTES;
+    vec *tile = (vec *)(void *)(part + p->M * outputs);        /* [4][words][2] */
+    uint8_t *tails = (uint8_t *)(tile + PL_GROUP_AXIS0 * 4), *copies = tails + GROUP_TAILS;
+    int32_t words[PL_PRODUCT_ROWS * GROUP_WORDS], bias[PL_PRODUCT_ROWS];
+    if (p->M <= DIRECT_M) memset(words, 0, DIRECT_M * GROUP_WORDS * sizeof *words);
     memset(total, 0, p->M * outputs * sizeof *total);
     for (size_t first = 0; first < p->rows; first += p->split) {
         size_t end = PL_MIN(first + p->split, p->rows);
@@ -187,13 +320,27 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L)
         for (size_t r = first; r < end; r += PL_GROUP_AXIS0) {
             const uint8_t *codes = p->codes + r * p->row_bytes;
             size_t rows = PL_MIN(end - r, PL_GROUP_AXIS0), row_bytes = p->row_bytes;
+            /* After the last group comes, as a rule, the first of the block beside it. */
+            const uint8_t *next = r + PL_GROUP_AXIS0 < p->rows ? codes + PL_GROUP_AXIS0 * row_bytes
+                                                               : p->codes + bytes;
             make_tails(tails, codes, row_bytes, rows, T, k);
-            if (rows % 2) {
-                codes = make_even(copies, codes, row_bytes, rows, bytes);
+            if (rows % 4) {
+                codes = pad_rows(copies, codes, row_bytes, rows, bytes);
                 row_bytes = bytes;
-                memset(tails + rows * TAIL_BYTES, 0, TAIL_BYTES);
+                memset(tails + rows * TAIL_BYTES, 0, -rows % 4 * TAIL_BYTES);
+                rows += -rows % 4;
             }
-            axis0_group(p, sums, tile, codes, row_bytes, tails, r, rows + rows % 2, k, L);
+            if (p->M == 1)
+                axis0_words(p, words, bias, r, rows, i8, word_numbers(i8, 1));
+            else
+                axis0_words(p, words, bias, r, rows, i8, word_numbers(i8, 2));
+            axis0_group group = {codes,   tails, row_bytes,
+                                 rows,    T,     next,
+                                 p->row_bytes, words, bias,
+                                 p->steps + r / PL_GROUP_AXIS0, p->step_stride, p->M,
+                                 sums,    outputs, tile};
+            for (size_t s = 0; s * SPAN < T; s++)
+                run_span(&group, s, span_of(codes, row_bytes, tails, s, T, k));
         }
         if (sums == part)
             for (size_t i = 0; i < p->M * outputs; i++) total[i] += part[i];
@@ -204,87 +351,109 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L)
 
 /* ---- axis 1 ---------------------------------------------------------------------------------- */
 
-static const int32_t *prepared_biases(const pl_trellis_product *p)
+/* Prepared activations: words of each row, in the order [s][j][l] of what word_of_steps gives for
+ * up to DIRECT_M rows, else along u; then the biases [M][blocks][groups]. */
+static PL_ALWAYS_INLINE size_t prepared_row(size_t T, size_t blocks, size_t M, int i8)
 {
-    size_t row = p->blocks * pl_span_round(p->block);
-    return (const int32_t *)p->q + (p->M == 1 ? row : p->M * row / 2);
+    return blocks * pl_span_round(T) / (size_t)word_numbers(i8, (int)M);
 }
 
-/* One group of one stored row and one activation row. */
-static PL_ALWAYS_INLINE vec axis1_dot(const uint8_t *codes, const uint8_t *tail,
-                                      const int32_t *words, size_t first, size_t end, size_t T,
-                                      int k, int L)
+/* One group of one stored row on M activation rows, M >= those there are: sum[m]. */
+static PL_ALWAYS_INLINE void axis1_dots(vec *sum, size_t sum_stride, const uint8_t *codes,
+                                        const uint8_t *tail, const int32_t *const *q, size_t first,
+                                        size_t end, size_t T, int k, int L, int i8, int M)
 {
-    vec sum[2] = {splat(0), splat(0)};
-    for (size_t s = first; s < end; s++, words += SPAN / 2 * PAIR_WORDS) {
+    const int n = word_numbers(i8, M), W = 8 / n;
+    vec lane[DIRECT_M][2];
+    for (int m = 0; m < M; m++) lane[m][0] = lane[m][1] = splat(0);
+    for (size_t s = first, at_word = 0; s < end; s++, at_word += (size_t)W * LANES) {
         span_codes at = span_of(codes, 0, tail, s, T, k);
-        if (k == 4 && at.first)
-            dot_span(sum, at.code, words, k, L, 1);
-        else
-            dot_span(sum, at.code, words, k, L, 0);
+        windows w = open_windows(at.code, k, at.first);
+        PL_UNROLL
+        for (int j = 0; j < W; j++) {
+            vec word = keep(word_of_steps(w, k, L, j, i8, n));
+            PL_UNROLL
+            for (int m = 0; m < M; m++) {
+                vec x = load_vec(q[m] + at_word + (size_t)j * LANES);
+                lane[m][j % 2] = add_words(lane[m][j % 2], word, x, i8);
+            }
+        }
     }
-    return add_vec(sum[0], sum[1]);
+    for (int m = 0; m < M; m++) sum[(size_t)m * sum_stride] = add_vec(lane[m][0], lane[m][1]);
 }
 
-/* Up to LANES stored rows on one activation row. */
-static PL_ALWAYS_INLINE void axis1_one(const pl_trellis_product *p, size_t r0, int k, int L)
+/* Up to LANES stored rows on p->M <= M activation rows. */
+static PL_ALWAYS_INLINE void axis1_direct(const pl_trellis_product *p, size_t r0, int k, int L,
+                                          int i8, int M)
 {
     size_t T = p->block, groups = pl_block_groups(T), bytes = T * (size_t)k / 8;
-    size_t rows = PL_MIN(p->rows - r0, LANES), words = pl_span_round(T) / 2 * PAIR_WORDS;
-    const int32_t *bias = prepared_biases(p);
+    size_t rows = PL_MIN(p->rows - r0, LANES), row = prepared_row(T, p->blocks, p->M, i8);
+    const int32_t *q0 = p->q, *bias = q0 + p->M * row, *q[DIRECT_M];
     uint8_t *tails = p->scratch;
-    float sums[LANES] = {0};
-    vec lanes[LANES];
-    for (int r = 0; r < LANES; r++) lanes[r] = splat(0);
+    float sums[DIRECT_M][LANES] = {{0}};
+    vec lanes[DIRECT_M][LANES];
+    memset(lanes, 0, sizeof lanes);
     for (size_t b = 0; b < p->blocks; b++) {
         const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
         make_tails(tails, codes, p->row_bytes, rows, T, k);
         for (size_t g = 0; g < groups; g++) {
-            size_t first = g * GROUP_SPANS,
-                   end = PL_MIN(first + GROUP_SPANS, (T + SPAN - 1) / SPAN);
-            const int32_t *q =
-                (const int32_t *)p->q + b * words + g * PL_GROUP_AXIS1 / 2 * PAIR_WORDS;
+            size_t first = g * GROUP_SPANS;
+            size_t end = PL_MIN(first + GROUP_SPANS, (T + SPAN - 1) / SPAN);
+            for (int m = 0; m < M; m++)
+                q[m] = q0 + PL_MIN((size_t)m, p->M - 1) * row +
+                       (b * pl_span_round(T) + g * PL_GROUP_AXIS1) / (size_t)word_numbers(i8, M);
             for (size_t r = 0; r < rows; r++)
-                lanes[r] = axis1_dot(codes + r * p->row_bytes, tails + r * TAIL_BYTES, q, first,
-                                     end, T, k, L);
-            vec sum = add_vec(sum_lanes(lanes), splat(bias[b * groups + g]));
-            add_scaled(sums, sum, p->steps[b * groups + g]);
+                axis1_dots(&lanes[0][r], LANES, codes + r * p->row_bytes, tails + r * TAIL_BYTES, q,
+                           first, end, T, k, L, i8, M);
+            for (size_t m = 0; m < p->M; m++) {
+                size_t i = m * p->blocks * groups + b * groups + g;
+                add_scaled(sums[m], finish(sum_lanes(lanes[m]), splat(bias[i]), i8),
+                           p->steps[m * p->step_stride + b * groups + g]);
+            }
         }
     }
-    memcpy(p->out + r0, sums, rows * sizeof *sums);
+    for (size_t m = 0; m < p->M; m++)
+        memcpy(p->out + m * p->out_stride + r0, sums[m], rows * sizeof(float));
 }
 
-/* Four pairs of steps of one row, LANES vectors apart. */
-static PL_ALWAYS_INLINE void join_steps(vec *to, const uint8_t *code, int k, int L, int first)
+/* The words of one row's span, LANES vectors apart. */
+static PL_ALWAYS_INLINE void join_steps(vec *to, const uint8_t *code, int k, int L, int first,
+                                        int i8)
 {
+    const int n = word_numbers(i8, PL_PRODUCT_ROWS);
     windows w = open_windows(code, k, first);
-    for (int j = 0; j < 4; j++)
-        to[(size_t)j * LANES] = join(number(w, k, L, 2 * j), number(w, k, L, 2 * j + 1));
+    PL_UNROLL
+    for (int j = 0; j < 8 / n; j++)
+        to[(size_t)j * LANES] = word_of_steps(w, k, L, j, i8, n);
 }
 
-/* One span of LANES rows as half a strip: pairs along u, rows in lanes. */
+/* One span of LANES rows as half a strip: words along u, rows in lanes. */
 static PL_ALWAYS_INLINE void axis1_half_strip(vec *strip, vec *turned, span_codes at, size_t rows,
-                                              int k, int L)
+                                              int k, int L, int i8)
 {
+    const size_t W = 8 / (size_t)word_numbers(i8, PL_PRODUCT_ROWS);
     for (size_t r = 0; r < rows; r++) {
         if (k == 4 && at.first)
-            join_steps(turned + r, at.code + r * at.stride, k, L, 1);
+            join_steps(turned + r, at.code + r * at.stride, k, L, 1, i8);
         else
-            join_steps(turned + r, at.code + r * at.stride, k, L, 0);
+            join_steps(turned + r, at.code + r * at.stride, k, L, 0, i8);
     }
-    for (size_t j = 0; j < 4; j++) {
+    for (size_t j = 0; j < W; j++) {
         transpose(turned + j * LANES);
-        for (size_t l = 0; l < LANES; l++) strip[(4 * l + j) * 2] = turned[j * LANES + l];
+        for (size_t l = 0; l < LANES; l++) strip[(W * l + j) * 2] = turned[j * LANES + l];
     }
 }
 
 /* Up to 2 LANES stored rows on M activation rows. */
-static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, int k, int L)
+static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, int k, int L,
+                                        int i8)
 {
+    const size_t numbers = (size_t)word_numbers(i8, PL_PRODUCT_ROWS);
     size_t T = p->block, groups = pl_block_groups(T), bytes = T * (size_t)k / 8;
-    size_t rows = PL_MIN(p->rows - r0, 2 * LANES), row = p->blocks * pl_span_round(T);
+    size_t rows = PL_MIN(p->rows - r0, 2 * LANES), row = prepared_row(T, p->blocks, p->M, i8);
+    const int32_t *q = p->q, *bias = q + p->M * row;
     vec turned[4 * LANES];
-    vec *strip = p->scratch;                                 /* [64 pairs][2] */
+    vec *strip = p->scratch;                                 /* [words][2] */
     float *sums = (float *)(void *)(strip + PL_GROUP_AXIS1); /* [M][2 LANES] */
     uint8_t *tails = (uint8_t *)(sums + p->M * 2 * LANES);
     memset(turned, 0, sizeof turned);
@@ -298,33 +467,33 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
                 size_t s = i / 2, skip = i % 2 * LANES; /* lower, upper half of the rows */
                 span_codes at = span_of(codes, p->row_bytes, tails, g * GROUP_SPANS + s, T, k);
                 at.code += skip * at.stride;
-                axis1_half_strip(strip + s * SPAN + i % 2, turned, at,
-                                 rows > skip ? PL_MIN(rows - skip, LANES) : 0, k, L);
+                axis1_half_strip(strip + s * SPAN / numbers * 2 + i % 2, turned, at,
+                                 rows > skip ? PL_MIN(rows - skip, LANES) : 0, k, L, i8);
             }
-            strip_product product = {strip,
-                                     n / 2,
-                                     (const int16_t *)p->q + b * pl_span_round(T) +
-                                         g * PL_GROUP_AXIS1,
-                                     row,
-                                     prepared_biases(p) + b * groups + g,
-                                     p->blocks * groups,
-                                     p->steps + b * groups + g,
-                                     p->step_stride,
-                                     sums,
-                                     2 * LANES};
-            multiply_strip_rows(&product, p->M);
+            strip_product product = {
+                strip,
+                n / numbers,
+                q + (b * pl_span_round(T) + g * PL_GROUP_AXIS1) / numbers,
+                row,
+                bias + b * groups + g,
+                p->blocks * groups,
+                p->steps + b * groups + g,
+                p->step_stride,
+                sums,
+                2 * LANES};
+            multiply_strip_rows(&product, p->M, i8);
         }
     }
     for (size_t m = 0; m < p->M; m++)
         memcpy(p->out + m * p->out_stride + r0, sums + m * 2 * LANES, rows * sizeof *sums);
 }
 
-static PL_ALWAYS_INLINE void axis1(const pl_trellis_product *p, int k, int L)
+static PL_ALWAYS_INLINE void axis1_class(const pl_trellis_product *p, int k, int L, int i8, int M)
 {
-    if (p->M == 1)
-        for (size_t r = 0; r < p->rows; r += LANES) axis1_one(p, r, k, L);
+    if (M > DIRECT_M)
+        for (size_t r = 0; r < p->rows; r += 2 * LANES) axis1_many(p, r, k, L, i8);
     else
-        for (size_t r = 0; r < p->rows; r += 2 * LANES) axis1_many(p, r, k, L);
+        for (size_t r = 0; r < p->rows; r += LANES) axis1_direct(p, r, k, L, i8, M);
 }
 
 /* Number u of a block, 0 beyond its end. */
@@ -333,46 +502,88 @@ static PL_ALWAYS_INLINE int16_t reversed(const int16_t *q, size_t T, size_t u)
     return u < T ? q[T - 1 - u] : 0;
 }
 
-static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+/* Row m of block b, as `prepared_row` says. */
+static PL_ALWAYS_INLINE void prepare_block(int32_t *to, const int16_t *q, size_t T, size_t M, int n)
 {
-    size_t span = pl_span_round(T), groups = pl_block_groups(T), row = blocks * span;
-    int32_t *bias = (int32_t *)dst + (M == 1 ? row : M * row / 2);
-    for (size_t i = 0; i < M * blocks; i++, q += T) {
+    const size_t W = 8 / (size_t)n; /* words of a lane */
+    for (size_t i = 0; i < pl_span_round(T) / (size_t)n; i++) {
+        size_t lane = i / W, word = i % W; /* along u */
+        size_t at = lane / LANES * W * LANES + word * LANES + lane % LANES;
+        int16_t a[4];
+        for (int j = 0; j < n; j++) a[j] = reversed(q, T, i * (size_t)n + (size_t)j);
+        to[M <= DIRECT_M ? at : i] = activation_word(a, n);
+    }
+}
+
+static PL_ALWAYS_INLINE void prepare_rows(void *dst, const int16_t *q, size_t T, size_t blocks,
+                                          size_t M, int i8)
+{
+    size_t groups = pl_block_groups(T), row = prepared_row(T, blocks, M, i8);
+    int32_t *words = dst, *bias = words + M * row;
+    for (size_t i = 0; i < M * blocks; i++, q += T, words += row / blocks) {
         for (size_t g = 0; g < groups; g++) {
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
-            bias[i * groups + g] = surplus(q + T - g * PL_GROUP_AXIS1 - n, n);
+            bias[i * groups + g] = surplus(q + T - g * PL_GROUP_AXIS1 - n, n, i8);
         }
-        if (M > 1) {
-            int16_t *to = (int16_t *)dst + i * span;
-            for (size_t u = 0; u < T; u++) to[u] = q[T - 1 - u];
-            memset(to + T, 0, (span - T) * sizeof *to);
-        } else {
-            int32_t *to = (int32_t *)dst + i * (span / 2 * PAIR_WORDS);
-            int16_t steps[SPAN];
-            for (size_t s = 0; s < span / SPAN; s++) {
-                for (size_t j = 0; j < SPAN; j++) /* [i/2][l][i%2] */
-                    steps[j] =
-                        reversed(q, T, s * SPAN + j / 2 % LANES * 8 + j / (2 * LANES) * 2 + j % 2);
-                spread_steps(to + s * SPAN / 2 * PAIR_WORDS, steps);
-            }
-        }
+        if (M == 1)
+            prepare_block(words, q, T, M, word_numbers(i8, 1));
+        else
+            prepare_block(words, q, T, M, word_numbers(i8, 2));
     }
+}
+
+static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+{
+    prepare_rows(dst, q, T, blocks, M, 0);
+}
+
+static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+{
+    prepare_rows(dst, q, T, blocks, M, 1);
 }
 
 /* ---- instances ------------------------------------------------------------------------------- */
 
-#define TRELLIS_KERNELS(isa, k, L)                                                                 \
-    static void axis0_k##k##_l##L##_##isa(const pl_trellis_product *p)                             \
+/* One function for each class of M: they are large. */
+#define TRELLIS_CLASS(name, k, L, i8, M)                                                           \
+    static void axis0##name##_m##M(const axis0_group *p, size_t s, span_codes at)                 \
     {                                                                                              \
-        axis0(p, k, L);                                                                            \
+        axis0_span_class(p, s, at, k, L, i8, M);                                                   \
     }                                                                                              \
-    static void axis1_k##k##_l##L##_##isa(const pl_trellis_product *p)                             \
+    static void axis1##name##_m##M(const pl_trellis_product *p)                                   \
     {                                                                                              \
-        axis1(p, k, L);                                                                            \
+        axis1_class(p, k, L, i8, M);                                                               \
     }
+
+#define TRELLIS_KERNEL(name, k, L, i8)                                                             \
+    TRELLIS_CLASS(name, k, L, i8, 1)                                                               \
+    TRELLIS_CLASS(name, k, L, i8, 2)                                                               \
+    TRELLIS_CLASS(name, k, L, i8, 4)                                                               \
+    TRELLIS_CLASS(name, k, L, i8, 8)                                                               \
+    TRELLIS_CLASS(name, k, L, i8, 64)                                                              \
+    static void axis0##name(const pl_trellis_product *p)                                          \
+    {                                                                                              \
+        static axis0_span_fn *const spans[M_CLASSES] = {axis0##name##_m1, axis0##name##_m2,      \
+                                                        axis0##name##_m4, axis0##name##_m8,      \
+                                                        axis0##name##_m64};                       \
+        axis0(p, k, i8, spans);                                                                    \
+    }                                                                                              \
+    static void axis1##name(const pl_trellis_product *p)                                          \
+    {                                                                                              \
+        static pl_trellis_product_fn *const products[M_CLASSES] = {                                \
+            axis1##name##_m1, axis1##name##_m2, axis1##name##_m4, axis1##name##_m8,            \
+            axis1##name##_m64};                                                                   \
+        products[class_of(p->M)](p);                                                               \
+    }
+
+#define TRELLIS_KERNELS(isa, k, L)                                                                 \
+    TRELLIS_KERNEL(_k##k##_l##L##_##isa, k, L, 0)                                                  \
+    TRELLIS_KERNEL(_i8_k##k##_l##L##_##isa, k, L, 1)
 
 #define SET_TRELLIS_KERNELS(table, isa, k, L)                                                      \
     (table)->product.axis0[k - 2][L == 16] = axis0_k##k##_l##L##_##isa;                            \
-    (table)->product.axis1[k - 2][L == 16] = axis1_k##k##_l##L##_##isa
+    (table)->product.axis1[k - 2][L == 16] = axis1_k##k##_l##L##_##isa;                            \
+    (table)->product.axis0_i8[k - 2][L == 16] = axis0_i8_k##k##_l##L##_##isa;                      \
+    (table)->product.axis1_i8[k - 2][L == 16] = axis1_i8_k##k##_l##L##_##isa
 
 #endif
