@@ -55,7 +55,7 @@ for group in "$@"; do
     fuzz) need libclang-rt-14-dev compiles clang -fsanitize=address ;;
     arm)
         need gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
-        need libc6-dev-arm64-cross compiles aarch64-linux-gnu-gcc -static -fopenmp
+        need libc6-dev-arm64-cross compiles aarch64-linux-gnu-gcc -static
         need qemu-user command -v qemu-aarch64
         ;;
     format) need clang-format command -v clang-format ;;

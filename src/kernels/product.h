@@ -143,5 +143,6 @@ void pl_kernels_init_trellis_c(pl_kernels *k);
 void pl_kernels_init_trellis_avx2(pl_kernels *k);
 void pl_kernels_init_trellis_avx512(pl_kernels *k);
 void pl_kernels_init_trellis_neon(pl_kernels *k);
+void pl_kernels_init_trellis_dotprod(pl_kernels *k);
 
 #endif

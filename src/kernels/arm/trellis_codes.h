@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the codes of a block to its numbers, NEON: what all trellis kernels for Arm share.
+ * From the codes of a block to its numbers, and from integer sums to results, NEON: what all
+ * trellis kernels for Arm share.
  *
  * Blocks are decoded in the order of their bits: number t of a block of T is at u = T - 1 - t. A
  * register has eight lanes of 16 bits, enough for any state. A lane owns eight neighbours, k bytes of
@@ -20,7 +21,7 @@
 #include "base/compiler.h"
 #include "kernels/kernels.h"
 
-enum { LANES = 8, SPAN = 8 * LANES, TAIL_BYTES = 48 };
+enum { LANES = 8, SPAN = 8 * LANES, GROUP_SPANS = PL_GROUP_AXIS1 / SPAN, TAIL_BYTES = 48 };
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
@@ -74,19 +75,24 @@ static PL_ALWAYS_INLINE void open_windows(uint16x8_t pair[6], const uint8_t *cod
         {2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 21, 22, 24, 25, 27, 28},
         {3, 4, 6, 7, 9, 10, 12, 13, 15, 20, 22, 23, 25, 26, 28, 29},
         {4, 5, 7, 8, 10, 11, 13, 14, 20, 21, 23, 24, 26, 27, 29, 30}};
-    if (k == 2)
+    if (k == 2) {
+        PL_UNROLL
         for (int o = 0; o < 4; o++) pair[o] = load_pairs(code + o);
+    }
     if (k == 3) {
         uint8x16x2_t both = {{vld1q_u8(code), vld1q_u8(code + 12)}};
+        PL_UNROLL
         for (int o = 0; o < 5; o++)
             pair[o] = vreinterpretq_u16_u8(vqtbl2q_u8(both, vld1q_u8(spread[o])));
     }
-    if (k == 4)
+    if (k == 4) {
+        PL_UNROLL
         for (int o = 0; o < 6; o++) {
             uint16x8_t low = load_pairs(code + o % 2 + o / 4 * 4);
             uint16x8_t high = load_pairs(code + o % 2 + o / 4 * 4 + 16);
             pair[o] = o & 2 ? vuzp2q_u16(low, high) : vuzp1q_u16(low, high);
         }
+    }
 }
 
 static PL_ALWAYS_INLINE uint16x8_t shift_down(uint16x8_t v, int n)
@@ -147,6 +153,35 @@ static PL_ALWAYS_INLINE int16x8_t number(const uint16x8_t pair[6], int k, int L,
     return vreinterpretq_s16_u16(i8 ? vshrq_n_u16(y, 2) : y);
 }
 
+/* ---- integer sums ---------------------------------------------------------------------------- */
+
+static inline int32_t bias_of(const int16_t *q, size_t n, int32_t factor)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum += q[i];
+    return sum * factor;
+}
+
+/* Four neighbouring sums += step * (what the integer sums become). */
+static PL_ALWAYS_INLINE void add_scaled(float *sums, int32x4_t integer, int32x4_t bias, float step,
+                                        int i8)
+{
+    integer = vaddq_s32(i8 ? vshlq_n_s32(integer, 3) : integer, bias);
+    float32x4_t product = vmulq_n_f32(vcvtq_f32_s32(integer), step);
+    vst1q_f32(sums, vaddq_f32(vld1q_f32(sums), product));
+}
+
+/* Where number u of a block lies in the order [s][i][l]. */
+static PL_ALWAYS_INLINE size_t place(size_t u)
+{
+    return u / SPAN * SPAN + u % 8 * LANES + u / 8 % LANES;
+}
+
+static inline void sort_outputs(float *out, const float *sums, size_t T)
+{
+    for (size_t u = 0; u < T; u++) out[T - 1 - u] = sums[place(u)];
+}
+
 /* ---- transposition --------------------------------------------------------------------------- */
 
 /* A square of 16-bit numbers turned in registers. */
@@ -154,14 +189,17 @@ static PL_ALWAYS_INLINE void transpose_8x8(int16x8_t v[8])
 {
     int32x4_t a[8];
     int64x2_t b[8];
+    PL_UNROLL
     for (int i = 0; i < 4; i++) { /* rows 2i, 2i + 1: the even columns, the odd ones */
         a[i] = vreinterpretq_s32_s16(vtrn1q_s16(v[2 * i], v[2 * i + 1]));
         a[4 + i] = vreinterpretq_s32_s16(vtrn2q_s16(v[2 * i], v[2 * i + 1]));
     }
+    PL_UNROLL
     for (int i = 0; i < 4; i++) { /* four rows of columns 0 4, 0 4, 1 5, 1 5; 2 6, 2 6, 3 7, 3 7 */
         b[i] = vreinterpretq_s64_s32(vtrn1q_s32(a[2 * i], a[2 * i + 1]));
         b[4 + i] = vreinterpretq_s64_s32(vtrn2q_s32(a[2 * i], a[2 * i + 1]));
     }
+    PL_UNROLL
     for (int c = 0; c < 4; c++) {
         v[c] = vreinterpretq_s16_s64(vtrn1q_s64(b[2 * c], b[2 * c + 1]));
         v[c + 4] = vreinterpretq_s16_s64(vtrn2q_s64(b[2 * c], b[2 * c + 1]));

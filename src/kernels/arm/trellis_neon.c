@@ -6,26 +6,11 @@
  * 1017 sum(q). With one activation row numbers go straight from decoding into the product; with
  * more they make strips of eight outputs, multiplied with up to eight activation rows at a time. */
 #include "trellis_codes.h"
+#include "trellis_neon.h"
 
-enum { STRIP_ROWS = 8, GROUP_SPANS = PL_GROUP_AXIS1 / SPAN };
+enum { STRIP_ROWS = 8 };
 
-/* ---- integer sums ---------------------------------------------------------------------------- */
-
-static int32_t bias_of(const int16_t *q, size_t n, int i8)
-{
-    int32_t sum = 0;
-    for (size_t i = 0; i < n; i++) sum += q[i];
-    return sum * (i8 ? -1017 : -510);
-}
-
-/* Four neighbouring sums += step * (what the integer sum becomes). */
-static PL_ALWAYS_INLINE void add_scaled(float *sums, int32x4_t integer, int32x4_t bias, float step,
-                                        int i8)
-{
-    integer = vaddq_s32(i8 ? vshlq_n_s32(integer, 3) : integer, bias);
-    float32x4_t product = vmulq_n_f32(vcvtq_f32_s32(integer), step);
-    vst1q_f32(sums, vaddq_f32(vld1q_f32(sums), product));
-}
+/* ---- strips ---------------------------------------------------------------------------------- */
 
 /* A strip is eight outputs: [n] registers of one weight each, n a multiple of 8. */
 typedef struct strip_product {
@@ -44,6 +29,7 @@ typedef struct strip_product {
 #define MULTIPLY_WEIGHT(j)                                                                         \
     do {                                                                                           \
         int16x8_t w = p->strip[i + j];                                                             \
+        PL_UNROLL                                                                                  \
         for (int m = 0; m < M; m++) {                                                              \
             sum[m][0] = vmlal_laneq_s16(sum[m][0], vget_low_s16(w), q[m], j);                      \
             sum[m][1] = vmlal_high_laneq_s16(sum[m][1], w, q[m], j);                               \
@@ -53,9 +39,11 @@ typedef struct strip_product {
 static PL_ALWAYS_INLINE void multiply_strip(const strip_product *p, size_t m0, int M, int i8)
 {
     int32x4_t sum[STRIP_ROWS][2];
+    PL_UNROLL
     for (int m = 0; m < M; m++) sum[m][0] = sum[m][1] = vdupq_n_s32(0);
     for (size_t i = 0; i < p->n; i += 8) {
         int16x8_t q[STRIP_ROWS];
+        PL_UNROLL
         for (int m = 0; m < M; m++) q[m] = vld1q_s16(p->q + (m0 + (size_t)m) * p->q_stride + i);
         MULTIPLY_WEIGHT(0);
         MULTIPLY_WEIGHT(1);
@@ -66,6 +54,7 @@ static PL_ALWAYS_INLINE void multiply_strip(const strip_product *p, size_t m0, i
         MULTIPLY_WEIGHT(6);
         MULTIPLY_WEIGHT(7);
     }
+    PL_UNROLL
     for (int m = 0; m < M; m++) {
         size_t row = m0 + (size_t)m;
         float *to = p->sums + row * p->sum_stride, step = p->steps[row * p->step_stride];
@@ -100,12 +89,6 @@ static PL_NOINLINE void multiply_i8(const strip_product *p, size_t M)
     multiply_strip_rows(p, M, 1);
 }
 
-/* Where number u of a block lies in the order [s][i][l]. */
-static PL_ALWAYS_INLINE size_t place(size_t u)
-{
-    return u / SPAN * SPAN + u % 8 * LANES + u / 8 % LANES;
-}
-
 /* ---- axis 0 ---------------------------------------------------------------------------------- */
 
 /* One span of a group's rows on one activation row: its sums stay in registers. `next` is where the
@@ -117,17 +100,20 @@ static PL_ALWAYS_INLINE void axis0_span_one(float *sums, span_codes codes, size_
                                             int i8)
 {
     int32x4_t sum[8][2];
+    PL_UNROLL
     for (int i = 0; i < 8; i++) sum[i][0] = sum[i][1] = vdupq_n_s32(0);
     for (size_t r = 0; r < rows; r++) {
         uint16x8_t pair[6];
         PL_PREFETCH(next + r * row_bytes);
         open_windows(pair, codes.code + r * codes.stride, k);
+        PL_UNROLL
         for (int i = 0; i < 8; i++) {
             int16x8_t w = number(pair, k, L, i, i8);
             sum[i][0] = vmlal_n_s16(sum[i][0], vget_low_s16(w), q[r]);
             sum[i][1] = vmlal_high_n_s16(sum[i][1], w, q[r]);
         }
     }
+    PL_UNROLL
     for (int i = 0; i < 8; i++) {
         add_scaled(sums + LANES * i, sum[i][0], vdupq_n_s32(bias), step, i8);
         add_scaled(sums + LANES * i + 4, sum[i][1], vdupq_n_s32(bias), step, i8);
@@ -143,6 +129,7 @@ static PL_ALWAYS_INLINE void axis0_span_tile(int16x8_t *tile, span_codes codes, 
         uint16x8_t pair[6];
         PL_PREFETCH(next + r * row_bytes);
         open_windows(pair, codes.code + r * codes.stride, k);
+        PL_UNROLL
         for (int i = 0; i < 8; i++)
             tile[(size_t)i * PL_GROUP_AXIS0 + r] = number(pair, k, L, i, i8);
     }
@@ -157,7 +144,7 @@ static PL_ALWAYS_INLINE void axis0_group(const pl_trellis_product *p, float *sum
     const int16_t *q = (const int16_t *)p->q + r0;
     const float *steps = p->steps + r0 / PL_GROUP_AXIS0;
     int32_t bias[PL_PRODUCT_ROWS];
-    for (size_t m = 0; m < p->M; m++) bias[m] = bias_of(q + m * p->q_stride, rows, i8);
+    for (size_t m = 0; m < p->M; m++) bias[m] = bias_of(q + m * p->q_stride, rows, i8 ? -1017 : -510);
     for (size_t s = 0; s * SPAN < T; s++) {
         span_codes at = span_of(codes, p->row_bytes, tails, s, T, k);
         float *to = sums + s * SPAN;
@@ -204,8 +191,7 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L, in
             for (size_t i = 0; i < p->M * outputs; i++) total[i] += part[i];
     }
     for (size_t m = 0; m < p->M; m++)
-        for (size_t u = 0; u < T; u++)
-            p->out[m * p->out_stride + T - 1 - u] = total[m * outputs + place(u)];
+        sort_outputs(p->out + m * p->out_stride, total + m * outputs, T);
 }
 
 /* ---- axis 1 ---------------------------------------------------------------------------------- */
@@ -227,7 +213,7 @@ static PL_ALWAYS_INLINE void prepare(void *dst, const int16_t *q, size_t T, size
         int16_t *to = (int16_t *)dst + i * width;
         for (size_t g = 0; g < groups; g++) {
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
-            bias[i * groups + g] = bias_of(q + T - g * PL_GROUP_AXIS1 - n, n, i8);
+            bias[i * groups + g] = bias_of(q + T - g * PL_GROUP_AXIS1 - n, n, i8 ? -1017 : -510);
         }
         for (size_t u = 0; u < T; u++) to[M == 1 ? place(u) : u] = q[T - 1 - u];
     }
@@ -249,10 +235,12 @@ static PL_ALWAYS_INLINE int32x4_t axis1_dot(const uint8_t *codes, const uint8_t 
                                             int k, int L, int i8)
 {
     int32x4_t sum[4];
+    PL_UNROLL
     for (int i = 0; i < 4; i++) sum[i] = vdupq_n_s32(0);
     for (size_t s = first; s < end; s++, q += SPAN) {
         uint16x8_t pair[6];
         open_windows(pair, span_of(codes, 0, tail, s, T, k).code, k);
+        PL_UNROLL
         for (int i = 0; i < 8; i++) {
             int16x8_t w = number(pair, k, L, i, i8), a = vld1q_s16(q + i * LANES);
             int at = i % 2 * 2;
@@ -272,6 +260,7 @@ static PL_ALWAYS_INLINE void axis1_one(const pl_trellis_product *p, size_t r0, i
     uint8_t *tails = p->scratch;
     float sums[4] = {0};
     int32x4_t dot[4];
+    PL_UNROLL
     for (int r = 0; r < 4; r++) dot[r] = vdupq_n_s32(0);
     for (size_t b = 0; b < p->blocks; b++) {
         const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
@@ -298,10 +287,13 @@ static PL_ALWAYS_INLINE void axis1_strip(int16x8_t *strip, span_codes at, size_t
     for (size_t r = 0; r < rows; r++) {
         uint16x8_t pair[6];
         open_windows(pair, at.code + r * at.stride, k);
+        PL_UNROLL
         for (int i = 0; i < 8; i++) turned[i][r] = number(pair, k, L, i, i8);
     }
+    PL_UNROLL
     for (int i = 0; i < 8; i++) {
         transpose_8x8(turned[i]);
+        PL_UNROLL
         for (int l = 0; l < LANES; l++) strip[8 * l + i] = turned[i][l];
     }
 }
@@ -361,6 +353,7 @@ static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, 
         uint16x8_t pair[6];
         int16x8_t v[8];
         open_windows(pair, span_of(block, 0, tail, s, T, k).code, k);
+        PL_UNROLL
         for (int i = 0; i < 8; i++)
             v[i] = vsubq_s16(number(pair, k, L, 7 - i, 0), vdupq_n_s16(510));
         transpose_8x8(v);
@@ -372,7 +365,7 @@ static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, 
 /* ---- instances ------------------------------------------------------------------------------- */
 
 #define PRODUCT(name, axis, k, L, i8)                                                              \
-    static void name##_k##k##_l##L##_neon(const pl_trellis_product *p)                             \
+    void pl_##name##_k##k##_l##L##_neon(const pl_trellis_product *p)                               \
     {                                                                                              \
         axis(p, k, L, i8);                                                                         \
     }
@@ -398,10 +391,10 @@ void pl_kernels_init_trellis_neon(pl_kernels *table)
     table->product.prepare = prepare_i16;
     table->product.prepare_i8 = prepare_i8;
 #define SET(k, L)                                                                                  \
-    table->product.axis0[k - 2][L == 16] = axis0_k##k##_l##L##_neon;                               \
-    table->product.axis1[k - 2][L == 16] = axis1_k##k##_l##L##_neon;                               \
-    table->product.axis0_i8[k - 2][L == 16] = axis0_i8_k##k##_l##L##_neon;                         \
-    table->product.axis1_i8[k - 2][L == 16] = axis1_i8_k##k##_l##L##_neon;                         \
+    table->product.axis0[k - 2][L == 16] = pl_axis0_k##k##_l##L##_neon;                            \
+    table->product.axis1[k - 2][L == 16] = pl_axis1_k##k##_l##L##_neon;                            \
+    table->product.axis0_i8[k - 2][L == 16] = pl_axis0_i8_k##k##_l##L##_neon;                      \
+    table->product.axis1_i8[k - 2][L == 16] = pl_axis1_i8_k##k##_l##L##_neon;                      \
     table->product.values[k - 2][L == 16] = values_k##k##_l##L##_neon
     SET(2, 12);
     SET(3, 12);
