@@ -13,11 +13,6 @@
 #define PL_RESTRICT __restrict
 #define PL_ALIGNED(n) __attribute__((aligned(n)))
 #define PL_PREFETCH(p) __builtin_prefetch(p)
-#if defined(__clang__) /* before a loop of constant bounds: all of it in line */
-#define PL_UNROLL _Pragma("unroll")
-#else
-#define PL_UNROLL _Pragma("GCC unroll 64")
-#endif
 #else
 #define PL_ALWAYS_INLINE inline
 #define PL_NOINLINE
@@ -27,7 +22,6 @@
 #define PL_RESTRICT
 #define PL_ALIGNED(n)
 #define PL_PREFETCH(p) ((void)0)
-#define PL_UNROLL
 #endif
 
 /* Tells the core that it waits in a loop. */
