@@ -26,24 +26,24 @@ static PL_ALWAYS_INLINE uint64x2_t fours(uint32x4_t a, uint32x4_t b, int upper)
 static PL_ALWAYS_INLINE void store_interleaved(uint16_t *to, const uint16x8_t *rows, int fan)
 {
     if (fan == 4) {
-        vst4q_u16(to, (uint16x8x4_t){{rows[0], rows[1], rows[2], rows[3]}});
+        uint16x8x4_t four = {{rows[0], rows[1], rows[2], rows[3]}};
+        vst4q_u16(to, four);
         return;
     }
-    uint32x4_t low[8], high[8]; /* numbers 2i, 2i + 1 of mids 0 .. 3 and 4 .. 7 */
+    uint32x4_t two[2][8]; /* numbers 2i, 2i + 1 of mids 0 .. 3, then 4 .. 7 */
     for (int i = 0; i < fan / 2; i++) {
-        low[i] = pairs(vzip1q_u16(rows[2 * i], rows[2 * i + 1]));
-        high[i] = pairs(vzip2q_u16(rows[2 * i], rows[2 * i + 1]));
+        two[0][i] = pairs(vzip1q_u16(rows[2 * i], rows[2 * i + 1]));
+        two[1][i] = pairs(vzip2q_u16(rows[2 * i], rows[2 * i + 1]));
     }
-    if (fan == 8) {
-        vst4q_u32((uint32_t *)(void *)to, (uint32x4x4_t){{low[0], low[1], low[2], low[3]}});
-        vst4q_u32((uint32_t *)(void *)(to + 32), (uint32x4x4_t){{high[0], high[1], high[2], high[3]}});
-        return;
+    for (int half = 0; half < 2 && fan == 8; half++) {
+        uint32x4x4_t out = {{two[half][0], two[half][1], two[half][2], two[half][3]}};
+        vst4q_u32((uint32_t *)(void *)(to + 32 * half), out);
     }
-    for (int half = 0; half < 4; half++) { /* two mids each */
-        const uint32x4_t *v = half < 2 ? low : high;
+    for (int quarter = 0; quarter < 4 && fan == 16; quarter++) { /* two mids each */
+        const uint32x4_t *v = two[quarter / 2];
         uint64x2x4_t out;
-        for (int i = 0; i < 4; i++) out.val[i] = fours(v[2 * i], v[2 * i + 1], half % 2);
-        vst4q_u64((uint64_t *)(void *)(to + 32 * half), out);
+        for (int i = 0; i < 4; i++) out.val[i] = fours(v[2 * i], v[2 * i + 1], quarter % 2);
+        vst4q_u64((uint64_t *)(void *)(to + 32 * quarter), out);
     }
 }
 
