@@ -147,7 +147,8 @@ static int evaluate_tasks(const eval_values *v, const pleach_model *m, const ple
     catch_interrupts(false);
     pleach_status status = pleach_eval_tasks(m, teacher, lines, size, &s, &result, &err);
     progress_end();
-    if (status != PLEACH_OK) return fail_status(&err);
+    if (status == PLEACH_ERR_CANCELLED) return fail_status(&err);
+    if (status != PLEACH_OK) return fail("%s: %s", v->tasks, err.message);
     if (v->json) return print_tasks_json(&result, teacher != NULL);
     print_tasks(&result, teacher != NULL);
     return EXIT_OK;

@@ -150,7 +150,7 @@ expect_output '^same choice         100.00 %'
 expect 0 '' "$PLEACH" eval "$m" --tasks "$work/tasks" --json
 expect_output '"acc_norm_error": '
 echo '{"question": "2 + 3?"}' >>"$work/tasks"
-expect 1 'line 5: choices' "$PLEACH" eval "$m" --tasks "$work/tasks"
+expect 1 '/tasks: line 5: choices' "$PLEACH" eval "$m" --tasks "$work/tasks"
 expect 2 'one of --text and --tasks' "$PLEACH" eval "$m" --tasks "$work/tasks" --text "$work/text"
 expect 1 '.' "$PLEACH" eval "$m" --text /dev/null
 expect 1 'no-teacher' "$PLEACH" eval "$m" --text "$work/text" --teacher "$work/no-teacher"
