@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "codec/trellis.h"
 #include "kernels/kernels.h"
 
 enum { LANES = 8, SPAN = 8 * LANES, GROUP_SPANS = PL_GROUP_AXIS1 / SPAN, TAIL_BYTES = 48 };

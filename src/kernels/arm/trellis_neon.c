@@ -342,26 +342,6 @@ static PL_ALWAYS_INLINE void axis1(const pl_trellis_product *p, int k, int L, in
         for (size_t r = 0; r < p->rows; r += LANES) axis1_many(p, r, k, L, i8);
 }
 
-/* ---- plain numbers --------------------------------------------------------------------------- */
-
-/* Steps 7 to 0 of a lane are eight neighbouring numbers. */
-static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, int k, int L)
-{
-    uint8_t tail[TAIL_BYTES] = {0};
-    make_tail(tail, block, T, k);
-    for (size_t s = 0; s * SPAN < T; s++) {
-        uint16x8_t pair[6];
-        int16x8_t v[8];
-        open_windows(pair, span_of(block, 0, tail, s, T, k).code, k);
-        PL_UNROLL
-        for (int i = 0; i < 8; i++)
-            v[i] = vsubq_s16(number(pair, k, L, 7 - i, 0), vdupq_n_s16(510));
-        transpose_8x8(v);
-        for (size_t l = 0; l < LANES && s * SPAN + 8 * l < T; l++)
-            vst1q_s16(y + T - 8 - s * SPAN - 8 * l, v[l]);
-    }
-}
-
 /* ---- instances ------------------------------------------------------------------------------- */
 
 #define PRODUCT(name, axis, k, L, i8)                                                              \
@@ -373,11 +353,7 @@ static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, 
     PRODUCT(axis0, axis0, k, L, 0)                                                                 \
     PRODUCT(axis1, axis1, k, L, 0)                                                                 \
     PRODUCT(axis0_i8, axis0, k, L, 1)                                                              \
-    PRODUCT(axis1_i8, axis1, k, L, 1)                                                              \
-    static void values_k##k##_l##L##_neon(int16_t *y, const uint8_t *block, size_t T)              \
-    {                                                                                              \
-        values(y, block, T, k, L);                                                                 \
-    }
+    PRODUCT(axis1_i8, axis1, k, L, 1)
 
 TRELLIS_KERNELS(2, 12)
 TRELLIS_KERNELS(3, 12)
@@ -394,8 +370,7 @@ void pl_kernels_init_trellis_neon(pl_kernels *table)
     table->product.axis0[k - 2][L == 16] = pl_axis0_k##k##_l##L##_neon;                            \
     table->product.axis1[k - 2][L == 16] = pl_axis1_k##k##_l##L##_neon;                            \
     table->product.axis0_i8[k - 2][L == 16] = pl_axis0_i8_k##k##_l##L##_neon;                      \
-    table->product.axis1_i8[k - 2][L == 16] = pl_axis1_i8_k##k##_l##L##_neon;                      \
-    table->product.values[k - 2][L == 16] = values_k##k##_l##L##_neon
+    table->product.axis1_i8[k - 2][L == 16] = pl_axis1_i8_k##k##_l##L##_neon
     SET(2, 12);
     SET(3, 12);
     SET(4, 12);
