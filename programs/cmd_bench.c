@@ -8,14 +8,11 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/pool.h"
 #include "base/random.h"
-#include "base/threads.h"
+#include "bench.h"
 #include "commands.h"
 #include "console.h"
 #include "model_options.h"
-
-enum { MOST_REPEATS = 100, ROOF_BYTES = 256 << 20 };
 
 typedef struct bench_values {
     const char *path;
@@ -32,81 +29,6 @@ static void defaults(void *values)
     v->generated = 32;
     model_values_defaults(&v->model);
     session_values_defaults(&v->session);
-}
-
-/* Tokens per second over the repeats. */
-typedef struct rate {
-    double best, median;
-} rate;
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static rate rate_of(double *seconds, size_t repeats, double amount)
-{
-    qsort(seconds, repeats, sizeof *seconds, compare);
-    return (rate){.best = amount / seconds[0], .median = amount / seconds[repeats / 2]};
-}
-
-/* ---- memory -------------------------------------------------------------------------------- */
-
-static uint64_t sum_words(const uint64_t *words, size_t n)
-{
-    uint64_t sum[8] = {0};
-    for (size_t i = 0; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) sum[j] += words[i + (size_t)j];
-    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
-}
-
-/* Each thread's part of a buffer, and the sum of its words. */
-typedef struct roof_job {
-    uint64_t *words, sums[PL_MAX_THREADS];
-    size_t part;
-} roof_job;
-
-static void fill_part(void *job, size_t i, int thread)
-{
-    const roof_job *j = job;
-    (void)thread;
-    memset(j->words + i * j->part, (int)i + 1, j->part * sizeof *j->words);
-}
-
-static void sum_part(void *job, size_t i, int thread)
-{
-    roof_job *j = job;
-    (void)thread;
-    j->sums[i] = sum_words(j->words + i * j->part, j->part);
-}
-
-/* Bytes per second that the threads together read from a buffer larger than any cache. */
-static int measure_roof(int threads, size_t repeats, rate *roof)
-{
-    pleach_error err;
-    double seconds[MOST_REPEATS];
-    size_t n = ROOF_BYTES / sizeof(uint64_t), parts = (size_t)threads;
-    roof_job job = {.words = pl_alloc(n, sizeof *job.words), .part = n / parts};
-    pl_pool *pool = NULL;
-    if (!job.words) return fail("out of memory: the buffer that measures memory");
-    if (pl_pool_open(threads, &pool, &err) != PLEACH_OK) {
-        pl_free(job.words);
-        return fail_status(&err);
-    }
-    pl_pool_run(pool, parts, fill_part, &job);
-    for (size_t r = 0; r < repeats; r++) {
-        double start = seconds_now();
-        pl_pool_run(pool, parts, sum_part, &job);
-        seconds[r] = seconds_now() - start;
-    }
-    *roof = rate_of(seconds, repeats, (double)(job.part * parts * sizeof *job.words));
-    pl_pool_close(pool);
-    pl_free(job.words);
-    uint64_t total = 0;
-    for (size_t i = 0; i < parts; i++) total += job.sums[i];
-    /* Always false; keeps the reads from being left out. */
-    return total == 1 ? fail("memory was not read") : EXIT_OK;
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
@@ -256,7 +178,7 @@ static int bench_model(const bench_values *v, const pleach_model *m)
         catch_interrupts(false);
         if (measure(v, &b, context, &r, &err) != PLEACH_OK) result = fail_status(&err);
     }
-    if (result == EXIT_OK) result = measure_roof(b.info.threads, b.repeats, &r.roof);
+    if (result == EXIT_OK) result = measure_reading(b.info.threads, b.repeats, &r.roof);
     progress_end();
     if (result == EXIT_OK && v->json)
         result = print_report_json(v, &b, &r);
@@ -268,10 +190,21 @@ static int bench_model(const bench_values *v, const pleach_model *m)
     return result;
 }
 
+static int bench_all_kernels(const bench_values *v)
+{
+    bench_kernels_options o = {.repeats = (size_t)v->repeats,
+                               .threads = (int)v->model.threads,
+                               .cpu = v->model.cpu,
+                               .json = v->json};
+    int status = check_cpu(o.cpu);
+    return status == EXIT_OK ? bench_kernels(&o) : status;
+}
+
 static int run(const void *values)
 {
     const bench_values *v = values;
     pleach_model *m = NULL;
+    if (strcmp(v->path, "kernels") == 0) return bench_all_kernels(v);
     int status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK) status = bench_model(v, m);
     pleach_model_close(m);
@@ -306,16 +239,20 @@ static const option options[] = {
 
 const command bench_command = {
     .name = "bench",
-    .summary = "measure tokens per second",
+    .summary = "measure tokens per second, or kernels",
     .description =
         "Measures prompts of 8, 64 and 512 tokens and the generation of single tokens, several "
         "times each, and in the same run how fast all threads together read memory. The weights "
         "that one token reads, times the tokens per second, over that speed is the share of the "
-        "memory's limit in use.",
+        "memory's limit in use.\n\n"
+        "In place of a MODEL the word kernels measures products with packed matrices of a 27B "
+        "model's shapes, in every arithmetic, beside dense weights and the memory (write ./kernels "
+        "for a folder of that name). It takes some minutes and 1 GB.",
     .options = options,
     .n_options = PL_COUNT(options),
     .examples = (const char *const[]){"pleach bench model-4bit",
-                                      "pleach bench model.gguf -t 4 --json", NULL},
+                                      "pleach bench model.gguf -t 4 --json",
+                                      "pleach bench kernels", NULL},
     .values_size = sizeof(bench_values),
     .defaults = defaults,
     .run = run,

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of pleach bench share. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stddef.h>
+
+enum { MOST_REPEATS = 100 };
+
+/* Units per second over the repeats of a measurement. */
+typedef struct rate {
+    double best, median;
+} rate;
+
+/* Sorts the seconds of the repeats. */
+rate rate_of(double *seconds, size_t repeats, double amount);
+
+/* Bytes per second that the threads together read from a buffer larger than any cache. Returns an
+ * exit status, with a line when it fails. */
+int measure_reading(int threads, size_t repeats, rate *roof);
+/* The same for writing, by one thread and memset. */
+int measure_writing(size_t repeats, rate *roof);
+
+typedef struct bench_kernels_options {
+    size_t repeats;
+    int threads;     /* 0: all */
+    const char *cpu; /* a level of this machine, or NULL */
+    int json;
+} bench_kernels_options;
+
+/* Measures and prints; an exit status. */
+int bench_kernels(const bench_kernels_options *options);
+
+#endif
