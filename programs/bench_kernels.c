@@ -411,7 +411,7 @@ static void print_figures(const bench *b)
     for (size_t i = 0; i < b->n_figures; i++) {
         const figure *f = &b->figures[i];
         if (strcmp(f->what, "rotation") == 0)
-            printf("rotation of %zu numbers: %.1f us, %.1f %% of the fastest product with them\n",
+            printf("rotation of %zu numbers: %.1f us, %.2f %% of the fastest product with them\n",
                    f->in, (double)f->in / f->value * 1e6, 100 * f->roof_share);
         if (strcmp(f->what, "expand") == 0)
             printf("expand to bf16, axis %d, k %d: %.1f GB/s written, %.0f %% of memset\n", f->axis,
