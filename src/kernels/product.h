@@ -84,25 +84,12 @@ typedef void pl_trellis_prepare_fn(void *dst, const int16_t *q, size_t block, si
                                    size_t M);
 size_t pl_trellis_prepared_bytes(size_t block, size_t blocks, size_t M);
 
-/* y[t] of one block, t = 0 .. T-1. Exact. */
-typedef void pl_trellis_values_fn(int16_t *y, const uint8_t *block, size_t T);
-
-/* n numbers of one stored row as weights. Decode contract: dst[i] = f32(y[i]) * f32(1 / 147.80...)
- * * scale. Expand contract: dst[i] = bf16(f32(y[i]) / f32(147.80...) * scale), as f32. Exact. */
-typedef void pl_trellis_weights_fn(float *dst, const int16_t *y, float scale, size_t n);
-
 /* ---- plain products -------------------------------------------------------------------------- */
 
 /* y[m][r] = sum over k of w[r][k] * x[m][k], m < M, r < rows. Bounded: |error| <=
  * (K / 8 + 8) eps sum|w x|. On one ISA a sum has the same bits for every M and rows. */
 typedef void pl_product_rows_fn(float *y, size_t y_stride, const float *w, size_t w_stride,
                                 size_t rows, const float *x, size_t x_stride, size_t M, size_t K);
-
-/* y[m][c] += sum over k of w[k][c] * x[m][k], c < cols, k ascending. Bounded: |error| <=
- * (K + 1) eps sum|w x|. On one ISA a sum has the same bits for every M, and for any cut of K. */
-typedef void pl_product_columns_fn(float *y, size_t y_stride, const float *w, size_t w_stride,
-                                   size_t cols, const float *x, size_t x_stride, size_t M,
-                                   size_t K);
 
 /* ---- rows of plain codings ------------------------------------------------------------------- */
 
@@ -126,11 +113,8 @@ typedef struct pl_product_kernels {
     /* [k - 2][L == 16] */
     pl_trellis_product_fn *axis0[3][2], *axis1[3][2];
     pl_trellis_product_fn *axis0_i8[3][2], *axis1_i8[3][2];
-    pl_trellis_values_fn *values[3][2];
-    pl_trellis_weights_fn *decode, *expand;
     pl_trellis_prepare_fn *prepare, *prepare_i8;
     pl_product_rows_fn *rows;
-    pl_product_columns_fn *columns;
     pl_dequantize_fn *bf16, *f16, *q8_0, *q4_0, *q4_1;
     pl_affine_row_fn *affine[9][PL_AFFINE_TYPES]; /* [bits] */
 } pl_product_kernels;

@@ -13,7 +13,6 @@
 
 #include "base/compiler.h"
 #include "base/half.h"
-#include "codec/trellis.h"
 
 #define PL_LANES 32
 
@@ -167,17 +166,6 @@ static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, cons
     return max / (float)limit;
 }
 
-static PL_ALWAYS_INLINE void body_decode(float *dst, const int16_t *y, float scale, size_t n)
-{
-    for (size_t i = 0; i < n; i++) dst[i] = (float)y[i] * (1.0f / PL_TRELLIS_DIVISOR) * scale;
-}
-
-static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float scale, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        dst[i] = pl_bf16_to_f32(pl_f32_to_bf16((float)y[i] / PL_TRELLIS_DIVISOR * scale));
-}
-
 /* The entries of one level, around a dot product of that level. */
 #define PL_VECTOR_KERNELS(isa)                                                                     \
     static void axpy_f32_##isa(float *y, float a, const float *x, size_t n)                        \
@@ -227,14 +215,6 @@ static PL_ALWAYS_INLINE void body_expand(float *dst, const int16_t *y, float sca
                                       const float *scale, size_t n)                                \
     {                                                                                              \
         return body_quantize_i16x2(hi, lo, x, scale, n);                                           \
-    }                                                                                              \
-    static void decode_##isa(float *dst, const int16_t *y, float scale, size_t n)                  \
-    {                                                                                              \
-        body_decode(dst, y, scale, n);                                                             \
-    }                                                                                              \
-    static void expand_##isa(float *dst, const int16_t *y, float scale, size_t n)                  \
-    {                                                                                              \
-        body_expand(dst, y, scale, n);                                                             \
     }
 
 #endif

@@ -9,11 +9,6 @@
 #include "base/memory.h"
 #include "codec/trellis.h"
 
-enum {
-    DECODED_ROWS = 8,        /* plain weight rows decoded at a time */
-    INPUT_BYTES = 192 * 1024 /* of activations that one pass over decoded rows uses: L2 */
-};
-
 static size_t ceil_div(size_t a, size_t b)
 {
     return (a + b - 1) / b;
@@ -36,10 +31,23 @@ bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l)
             c->arith == PLEACH_ARITH_INT8);
 }
 
+/* Plain weight rows decoded at a time: for the first-level cache with few activation rows, for the
+ * second with many. */
+static size_t decoded_rows(const pl_linear_task *t)
+{
+    return t->M > 8 ? 2 * PL_UNIT_ROWS : 8;
+}
+
 /* Plain rows are many for an output head and cheap each. */
 static size_t unit_rows(const pl_linear_task *t)
 {
-    return t->l->w.out >= 8192 ? 4 * PL_UNIT_ROWS : PL_UNIT_ROWS;
+    return t->l->w.out >= 8192 ? 4 * PL_UNIT_ROWS : PL_MAX(decoded_rows(t), PL_UNIT_ROWS);
+}
+
+/* A multiple of 4096 bytes would have all rows in one set of the cache. */
+static size_t decoded_stride(const pl_weight *w)
+{
+    return w->in + 16;
 }
 
 void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
@@ -76,7 +84,7 @@ size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
     if (pl_linear_task_is_integer(c, t->l))
         return pl_trellis_product_scratch(T, M) + M * PL_MAX(T, PL_UNIT_ROWS) * sizeof(float);
     if (pl_linear_float_is(c, t->l)) return pl_linear_float_scratch(t);
-    return DECODED_ROWS * w->in * sizeof(float);
+    return decoded_rows(t) * decoded_stride(w) * sizeof(float);
 }
 
 const uint8_t *pl_linear_task_codes(const pl_linear_task *t, size_t row, size_t block)
@@ -287,14 +295,11 @@ static void run_rows(const pl_compute *c, const pl_linear_task *t, size_t unit, 
 {
     const pl_weight *w = &t->l->w;
     float *decoded = scratch;
-    size_t end = PL_MIN(w->out, (unit + 1) * unit_rows(t));
-    size_t step = PL_MAX(INPUT_BYTES / (w->in * sizeof(float)) / 6 * 6, 6);
-    for (size_t r = unit * unit_rows(t); r < end; r += DECODED_ROWS) {
-        size_t n = PL_MIN(end - r, DECODED_ROWS);
-        for (size_t i = 0; i < n; i++) decode_row(c, t, r + i, decoded + i * w->in);
-        for (size_t m = 0; m < t->M; m += step)
-            c->kernels.product.rows(t->y + m * w->out + r, w->out, decoded, w->in, n,
-                                    t->x + m * w->in, w->in, PL_MIN(t->M - m, step), w->in);
+    size_t end = PL_MIN(w->out, (unit + 1) * unit_rows(t)), stride = decoded_stride(w);
+    for (size_t r = unit * unit_rows(t); r < end; r += decoded_rows(t)) {
+        size_t n = PL_MIN(end - r, decoded_rows(t));
+        for (size_t i = 0; i < n; i++) decode_row(c, t, r + i, decoded + i * stride);
+        c->kernels.product.rows(t->y + r, w->out, decoded, stride, n, t->x, w->in, t->M, w->in);
     }
 }
 

@@ -20,8 +20,9 @@ typedef struct sizes {
 
 static void check_rows_round(check *t, const pl_kernels *isa)
 {
-    sizes s = {
-        .M = 1 + check_below(t, 14), .rows = 1 + check_below(t, 13), .K = 1 + check_below(t, 200)};
+    sizes s = {.M = 1 + check_below(t, 14),
+               .rows = 1 + check_below(t, 13),
+               .K = 1 + check_below(t, check_below(t, 3) ? 200 : 3000)};
     s.w_stride = s.K + check_below(t, 3);
     s.x_stride = s.K + check_below(t, 3);
     s.y_stride = s.rows + check_below(t, 3);
@@ -48,42 +49,6 @@ static void check_rows_round(check *t, const pl_kernels *isa)
     check_same(t, one, y + m * s.y_stride + r, (s.rows - r) * 4);
 }
 
-static void check_columns_round(check *t, const pl_kernels *isa)
-{
-    sizes s = {.M = 1 + check_below(t, 11),
-               .rows = 32 * (1 + check_below(t, 4)),
-               .K = 1 + check_below(t, 70)};
-    s.w_stride = s.rows + check_below(t, 3);
-    s.x_stride = s.K + check_below(t, 3);
-    s.y_stride = s.rows + check_below(t, 3);
-    float *w = check_buffer(t, s.K * s.w_stride * 4, 4);
-    float *x = check_buffer(t, s.M * s.x_stride * 4, 4);
-    float *y = check_buffer(t, s.M * s.y_stride * 4, 4), *one = check_buffer(t, s.rows * 4, 4);
-    check_fill_f32(t, w, s.K * s.w_stride);
-    check_fill_f32(t, x, s.M * s.x_stride);
-    memset(y, 0, s.M * s.y_stride * 4);
-    isa->product.columns(y, s.y_stride, w, s.w_stride, s.rows, x, s.x_stride, s.M, s.K);
-    for (size_t m = 0; m < s.M; m++)
-        for (size_t c = 0; c < s.rows; c++) {
-            double want = 0, size = 0;
-            for (size_t k = 0; k < s.K; k++) {
-                double v = (double)w[k * s.w_stride + c] * (double)x[m * s.x_stride + k];
-                want += v;
-                size += fabs(v);
-            }
-            double bound = ((double)s.K + 1) * FLT_EPSILON * size + 1e-37;
-            if (size < FLT_MAX) check_close(t, &y[m * s.y_stride + c], &want, &bound, 1);
-        }
-    /* One row alone, and K cut in two. */
-    size_t m = check_below(t, (uint32_t)s.M), cut = check_below(t, (uint32_t)s.K);
-    memset(one, 0, s.rows * 4);
-    isa->product.columns(one, s.rows, w, s.w_stride, s.rows, x + m * s.x_stride, s.x_stride, 1,
-                         cut);
-    isa->product.columns(one, s.rows, w + cut * s.w_stride, s.w_stride, s.rows,
-                         x + m * s.x_stride + cut, s.x_stride, 1, s.K - cut);
-    check_same(t, one, y + m * s.y_stride, s.rows * 4);
-}
-
 static void check_plain(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (check_begin(t, isa->product.rows != c->product.rows, "product_rows")) {
@@ -101,13 +66,6 @@ static void check_plain(check *t, const pl_kernels *c, const pl_kernels *isa)
             isa->product.rows(y, ROWS, w, K, ROWS, x, K, 1, K);
         check_bench(t, 1e-9 * ROWS * K * M, "Gmac/s M48")
             isa->product.rows(y, ROWS, w, K, ROWS, x, K, M, K);
-        check_end(t);
-    }
-    if (check_begin(t, isa->product.columns != c->product.columns, "product_columns")) {
-        for (int round = 0; check_round(t, round, 300); round++) {
-            check_release(t);
-            check_columns_round(t, isa);
-        }
         check_end(t);
     }
 }
@@ -141,24 +99,6 @@ static void check_quantize(check *t, const pl_kernels *c, const pl_kernels *isa)
             if (fabs(v - (double)want[i] * (double)a) > 0.506 * (double)a)
                 check_fail(t, "%g became %d steps of %g", v, want[i], (double)a);
         }
-    }
-    check_end(t);
-}
-
-static void check_weights(check *t, pl_trellis_weights_fn *want_fn, pl_trellis_weights_fn *fn,
-                          const char *name)
-{
-    if (!check_begin(t, fn != want_fn, "trellis_%s", name)) return;
-    for (int round = 0; check_round(t, round, 100); round++) {
-        check_release(t);
-        size_t n = 32 * (1 + check_below(t, 8));
-        int16_t *y = check_buffer(t, n * 2, 2);
-        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
-        for (size_t i = 0; i < n; i++) y[i] = (int16_t)(check_below(t, 1021) - 510);
-        float scale = pl_fp16_to_f32((uint16_t)(check_rnd(t) & 0xfbff));
-        want_fn(want, y, scale, n);
-        fn(got, y, scale, n);
-        check_same(t, got, want, n * 4);
     }
     check_end(t);
 }
@@ -250,8 +190,6 @@ void check_product(check *t, const pl_kernels *c, const pl_kernels *isa)
     const pl_product_kernels *k = &isa->product;
     check_plain(t, c, isa);
     check_quantize(t, c, isa);
-    check_weights(t, c->product.decode, k->decode, "decode");
-    check_weights(t, c->product.expand, k->expand, "expand");
     check_dequantize(t, k->bf16, PL_BF16);
     check_dequantize(t, k->f16, PL_F16);
     check_dequantize(t, k->q8_0, PL_Q8_0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain products for NEON, and rows of plain codings as f32. The roundings (quantize_i16, decode,
- * expand) are the portable ones, which the compiler turns into NEON itself. */
+ * Plain products for NEON, and rows of plain codings as f32. The roundings (quantize_i16) are the
+ * portable ones, which the compiler turns into NEON itself. */
 #include <arm_neon.h>
 #include <stdbool.h>
 
@@ -15,17 +15,9 @@ static PL_ALWAYS_INLINE fvec f_zero(void)
 {
     return vdupq_n_f32(0);
 }
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return vdupq_n_f32(x);
-}
 static PL_ALWAYS_INLINE fvec f_load(const float *p)
 {
     return vld1q_f32(p);
-}
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    vst1q_f32(p, v);
 }
 static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
 {
@@ -40,9 +32,10 @@ static PL_ALWAYS_INLINE fvec f_load_first(const float *p, size_t n)
     return vld1q_f32(lane);
 }
 
-static PL_ALWAYS_INLINE float f_sum(fvec v)
+/* sums[r]: the sum of the lanes of v[r]. */
+static PL_ALWAYS_INLINE void f_sum4(float sums[4], const fvec v[4])
 {
-    return vaddvq_f32(v);
+    vst1q_f32(sums, vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3])));
 }
 
 #include "kernels/product_body.h"
@@ -265,7 +258,6 @@ AFFINE_ROWS(8)
 void pl_kernels_init_product_neon(pl_kernels *k)
 {
     k->product.rows = rows_tiled;
-    k->product.columns = columns_tiled;
     k->product.bf16 = bf16_neon;
     k->product.f16 = f16_neon;
     k->product.q8_0 = q8_0_neon;

@@ -26,21 +26,10 @@ static void rows_c(float *y, size_t y_stride, const float *w, size_t w_stride, s
             y[m * y_stride + r] = dot_8(w + r * w_stride, x + m * x_stride, K);
 }
 
-static void columns_c(float *y, size_t y_stride, const float *w, size_t w_stride, size_t cols,
-                      const float *x, size_t x_stride, size_t M, size_t K)
-{
-    for (size_t m = 0; m < M; m++)
-        for (size_t k = 0; k < K; k++)
-            body_axpy_f32(y + m * y_stride, x[m * x_stride + k], w + k * w_stride, cols);
-}
-
 void pl_kernels_init_product_c(pl_kernels *k)
 {
     k->product.quantize_i16 = quantize_i16_c;
     k->product.quantize_i8 = quantize_i8_c;
     k->product.quantize_i16x2 = quantize_i16x2_c;
-    k->product.decode = decode_c;
-    k->product.expand = expand_c;
     k->product.rows = rows_c;
-    k->product.columns = columns_c;
 }

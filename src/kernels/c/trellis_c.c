@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trellis products in portable C: decode a group of numbers to integers (y, or the 8-bit w), multiply,
- * add. It defines the right answer, so it follows the formulas of product.h one by one. */
+ * Trellis products in portable C: decode a group of numbers to integers (y, or the 8-bit w),
+ * multiply, add. It defines the right answer, so it follows the formulas of product.h one by one.
+ */
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/compiler.h"
-#include "codec/trellis.h"
 #include "kernels/kernels.h"
-
-/* The block followed by its own first bytes: every window is then the low bits of a shifted word.
- */
-static PL_ALWAYS_INLINE void values_of_block(int16_t *y, const uint8_t *block, size_t T, unsigned k,
-                                             unsigned L)
-{
-    uint8_t bytes[PL_TRELLIS_MAX_WORDS * 4 + 4];
-    memcpy(bytes, block, T * k / 8);
-    memcpy(bytes + T * k / 8, block, 4);
-    for (size_t t = 0; t < T; t++) {
-        size_t bit = (T - 1 - t) * k;
-        uint32_t word;
-        memcpy(&word, bytes + bit / 8, sizeof word);
-        y[t] = (int16_t)pl_trellis_y(word >> bit % 8 & ((1u << L) - 1));
-    }
-}
+#include "trellis_values.h"
 
 /* The 8-bit weights w in place of y. */
 static PL_ALWAYS_INLINE void round_values(int16_t *y, size_t T)
@@ -115,10 +99,6 @@ static void prepare_c(void *dst, const int16_t *q, size_t block, size_t blocks, 
     static void axis1_i8_k##k##_l##L##_c(const pl_trellis_product *p)                              \
     {                                                                                              \
         axis1(p, k, L, true);                                                                      \
-    }                                                                                              \
-    static void values_k##k##_l##L##_c(int16_t *y, const uint8_t *block, size_t T)                 \
-    {                                                                                              \
-        values_of_block(y, block, T, k, L);                                                        \
     }
 
 TRELLIS_KERNELS(2, 12)
@@ -135,8 +115,7 @@ void pl_kernels_init_trellis_c(pl_kernels *k)
     k->product.axis0[k_ - 2][L_ == 16] = axis0_k##k_##_l##L_##_c;                                  \
     k->product.axis1[k_ - 2][L_ == 16] = axis1_k##k_##_l##L_##_c;                                  \
     k->product.axis0_i8[k_ - 2][L_ == 16] = axis0_i8_k##k_##_l##L_##_c;                            \
-    k->product.axis1_i8[k_ - 2][L_ == 16] = axis1_i8_k##k_##_l##L_##_c;                            \
-    k->product.values[k_ - 2][L_ == 16] = values_k##k_##_l##L_##_c
+    k->product.axis1_i8[k_ - 2][L_ == 16] = axis1_i8_k##k_##_l##L_##_c
     SET(2, 12);
     SET(3, 12);
     SET(4, 12);

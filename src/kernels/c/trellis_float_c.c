@@ -4,30 +4,16 @@
  * product_float.h one by one. */
 #include <string.h>
 
-#include "base/compiler.h"
 #include "base/half.h"
-#include "codec/trellis.h"
 #include "kernels/kernels.h"
-
-static void values(int16_t *y, const uint8_t *block, size_t T, unsigned k, unsigned L)
-{
-    uint8_t bytes[PL_TRELLIS_MAX_WORDS * 4 + 4]; /* the block followed by its own first bytes */
-    memcpy(bytes, block, T * k / 8);
-    memcpy(bytes + T * k / 8, block, 4);
-    for (size_t t = 0; t < T; t++) {
-        size_t bit = (T - 1 - t) * k;
-        uint32_t word;
-        memcpy(&word, bytes + bit / 8, sizeof word);
-        y[t] = (int16_t)pl_trellis_y(word >> bit % 8 & ((1u << L) - 1));
-    }
-}
+#include "trellis_values.h"
 
 /* Weights of one block, as the products take them. */
 static void weights(float *w, const uint8_t *block, size_t T, float scale, unsigned k, unsigned L,
                     int type)
 {
     int16_t y[PL_TRELLIS_MAX_BLOCK];
-    values(y, block, T, k, L);
+    values_of_block(y, block, T, k, L);
     if (type == PL_FLOAT_F32)
         for (size_t t = 0; t < T; t++) w[t] = y[t];
     else
@@ -128,7 +114,7 @@ static void expand(uint16_t *dst, const uint8_t *codes, size_t T, size_t blocks,
 {
     int16_t y[PL_TRELLIS_MAX_BLOCK];
     for (size_t b = 0; b < blocks; b++, dst += T) {
-        values(y, codes + b * T * k / 8, T, k, L);
+        values_of_block(y, codes + b * T * k / 8, T, k, L);
         for (size_t t = 0; t < T; t++)
             dst[t] = pl_f32_to_bf16((float)y[t] / PL_TRELLIS_DIVISOR * scale);
     }
@@ -139,7 +125,7 @@ static void decode(float *dst, const uint8_t *codes, size_t T, size_t blocks, fl
 {
     int16_t y[PL_TRELLIS_MAX_BLOCK];
     for (size_t b = 0; b < blocks; b++, dst += T) {
-        values(y, codes + b * T * k / 8, T, k, L);
+        values_of_block(y, codes + b * T * k / 8, T, k, L);
         for (size_t t = 0; t < T; t++) dst[t] = (float)y[t] * (1.0f / PL_TRELLIS_DIVISOR) * scale;
     }
 }

@@ -14,17 +14,9 @@ static PL_ALWAYS_INLINE fvec f_zero(void)
 {
     return _mm256_setzero_ps();
 }
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return _mm256_set1_ps(x);
-}
 static PL_ALWAYS_INLINE fvec f_load(const float *p)
 {
     return _mm256_loadu_ps(p);
-}
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    _mm256_storeu_ps(p, v);
 }
 static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
 {
@@ -38,11 +30,16 @@ static PL_ALWAYS_INLINE fvec f_load_first(const float *p, size_t n)
     return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane));
 }
 
-static PL_ALWAYS_INLINE float f_sum(fvec v)
+static PL_ALWAYS_INLINE fvec f_fold(fvec a, fvec b)
 {
-    __m128 q = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
-    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+    return _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+}
+
+/* sums[r]: the sum of the lanes of v[r]. */
+static PL_ALWAYS_INLINE void f_sum4(float sums[4], const fvec v[4])
+{
+    fvec all = f_fold(f_fold(v[0], v[2]), f_fold(v[1], v[3]));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
 }
 
 #include "kernels/product_body.h"
@@ -248,10 +245,7 @@ void pl_kernels_init_product_avx2(pl_kernels *k)
     k->product.quantize_i16 = quantize_i16_avx2;
     k->product.quantize_i8 = quantize_i8_avx2;
     k->product.quantize_i16x2 = quantize_i16x2_avx2;
-    k->product.decode = decode_avx2;
-    k->product.expand = expand_avx2;
     k->product.rows = rows_tiled;
-    k->product.columns = columns_tiled;
     k->product.bf16 = bf16_avx2;
     k->product.f16 = f16_avx2;
     k->product.q8_0 = q8_0_avx2;

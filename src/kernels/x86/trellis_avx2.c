@@ -113,79 +113,21 @@ static PL_ALWAYS_INLINE void transpose(vec v[LANES])
 
 #include "trellis_body.h"
 
-/* ---- plain numbers --------------------------------------------------------------------------- */
-
-/* Steps 7 to 0 of a lane are eight neighbouring numbers: joined in pairs, then turned. Lane l of a
- * span goes to y[56 - 8 l]. */
-static PL_ALWAYS_INLINE void values_of_span(int16_t *y, const uint8_t *code, size_t lanes, int k,
-                                            int L, int first)
-{
-    windows w = open_windows(code, k, first);
-    vec v[4], a[4];
-    for (int j = 0; j < 4; j++)
-        v[j] = _mm256_sub_epi16(join(number(w, k, L, 7 - 2 * j), number(w, k, L, 6 - 2 * j)),
-                                _mm256_set1_epi16(510));
-    for (int j = 0; j < 2; j++) {
-        a[2 * j] = _mm256_unpacklo_epi32(v[2 * j], v[2 * j + 1]);
-        a[2 * j + 1] = _mm256_unpackhi_epi32(v[2 * j], v[2 * j + 1]);
-    }
-    for (int j = 0; j < 2; j++) { /* lanes 2 j, 2 j + 1 below, 2 j + 4, 2 j + 5 above */
-        v[2 * j] = _mm256_unpacklo_epi64(a[j], a[2 + j]);
-        v[2 * j + 1] = _mm256_unpackhi_epi64(a[j], a[2 + j]);
-    }
-    for (size_t l = 0; l < lanes; l++) {
-        __m128i eight =
-            l < 4 ? _mm256_castsi256_si128(v[l]) : _mm256_extracti128_si256(v[l - 4], 1);
-        _mm_storeu_si128((__m128i *)(void *)(y - 8 * l), eight);
-    }
-}
-
-static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, int k, int L)
-{
-    uint8_t tail[TAIL_BYTES];
-    make_tail(tail, block, T, k);
-    for (size_t s = 0; s * SPAN < T; s++) {
-        span_codes at = span_of(block, 0, tail, s, T, k);
-        size_t lanes = PL_MIN((T - s * SPAN) / 8, LANES);
-        int16_t *to = y + T - 8 - s * SPAN;
-        if (k == 4 && at.first)
-            values_of_span(to, at.code, lanes, k, L, 1);
-        else
-            values_of_span(to, at.code, lanes, k, L, 0);
-    }
-}
-
-#define VALUES(k, L)                                                                               \
-    static void values_k##k##_l##L##_avx2(int16_t *y, const uint8_t *block, size_t T)              \
-    {                                                                                              \
-        values(y, block, T, k, L);                                                                 \
-    }
-
 TRELLIS_KERNELS(avx2, 2, 12)
 TRELLIS_KERNELS(avx2, 3, 12)
 TRELLIS_KERNELS(avx2, 4, 12)
 TRELLIS_KERNELS(avx2, 2, 16)
 TRELLIS_KERNELS(avx2, 3, 16)
 TRELLIS_KERNELS(avx2, 4, 16)
-VALUES(2, 12)
-VALUES(3, 12)
-VALUES(4, 12)
-VALUES(2, 16)
-VALUES(3, 16)
-VALUES(4, 16)
 
 void pl_kernels_init_trellis_avx2(pl_kernels *table)
 {
     table->product.prepare = prepare;
     table->product.prepare_i8 = prepare_i8;
-#define SET(k, L)                                                                                  \
-    SET_TRELLIS_KERNELS(table, avx2, k, L);                                                        \
-    table->product.values[k - 2][L == 16] = values_k##k##_l##L##_avx2
-    SET(2, 12);
-    SET(3, 12);
-    SET(4, 12);
-    SET(2, 16);
-    SET(3, 16);
-    SET(4, 16);
-#undef SET
+    SET_TRELLIS_KERNELS(table, avx2, 2, 12);
+    SET_TRELLIS_KERNELS(table, avx2, 3, 12);
+    SET_TRELLIS_KERNELS(table, avx2, 4, 12);
+    SET_TRELLIS_KERNELS(table, avx2, 2, 16);
+    SET_TRELLIS_KERNELS(table, avx2, 3, 16);
+    SET_TRELLIS_KERNELS(table, avx2, 4, 16);
 }

@@ -49,10 +49,12 @@ static PL_ALWAYS_INLINE void expand_blocks(uint16_t *dst, const uint8_t *codes, 
 {
     size_t bytes = T * (size_t)k / 8;
     fvec factor = f_splat(isnan(scale) ? NAN : scale); /* whose rounding cannot overflow */
+    uint8_t tails[2][TAIL_BYTES]; /* made a block ahead, for it is read at once */
+    make_tail(tails[0], codes, T, k);
     for (size_t b = 0; b < blocks; b++, codes += bytes, dst += T) {
-        uint8_t tail[TAIL_BYTES];
-        make_tail(tail, codes, T, k);
-        for (size_t s = 0; s * SPAN < T; s++) {
+        uint8_t *tail = tails[b % 2];
+        if (b + 1 < blocks) make_tail(tails[(b + 1) % 2], codes + bytes, T, k);
+        for (size_t s = (T + SPAN - 1) / SPAN; s-- > 0;) { /* in the order of the result */
             span_codes at = span_of(codes, 0, tail, s, T, k);
             size_t lanes = PL_MIN((T - s * SPAN) / 8, LANES);
             uint16_t *to = dst + T - 8 - s * SPAN;

@@ -33,8 +33,9 @@ enum {
     GROUPS = 8 / PAIR,                /* multiplications of a span and activation row */
     TILE0_ROWS = PAIR * 1024 / LANES, /* of axis 0 decoded at a time: 64 rows of AVX-512 ... */
     TILE1_ROWS = 32,                  /* of axis 1 */
-    CHUNK = 512 * PAIR,               /* numbers of a partial sum of axis 1, at least a block */
-    MOST_BLOCKS = CHUNK / SPAN,       /* of a chunk */
+    BLOCK_X = PL_MAX(9 / TILE_X, 1) * TILE_X, /* activation rows whose chunks stay in L1 */
+    CHUNK = 512 * PAIR,         /* numbers of a partial sum of axis 1, at least a block */
+    MOST_BLOCKS = CHUNK / SPAN, /* of a chunk */
     LINE = 64
 };
 
@@ -440,23 +441,23 @@ static PL_ALWAYS_INLINE void dot_tile(float *out, size_t out_stride, const uint8
     for (int m = 0; m < N; m++) add_sums(out + (size_t)m * out_stride, sum[m], rows, set);
 }
 
-/* Up to TILE_X activation rows on all decoded ones. */
+/* Up to BLOCK_X activation rows on all decoded ones. */
 static PL_NOINLINE void multiply_tile(float *out, size_t out_stride, const uint8_t *w,
                                       size_t w_bytes, size_t rows, const uint8_t *x, size_t x_bytes,
                                       size_t M, size_t n, bool set)
 {
     for (size_t r = 0; r < rows; r += 4, w += 4 * w_bytes) {
         size_t some = PL_MIN(rows - r, 4), m = 0;
-        if (M == TILE_X) {
-            dot_tile(out + r, out_stride, w, w_bytes, x, x_bytes, n, some, set, TILE_X);
-            continue;
-        }
+        float *to = out + r;
+        for (; m + TILE_X <= M; m += TILE_X)
+            dot_tile(to + m * out_stride, out_stride, w, w_bytes, x + m * x_bytes, x_bytes, n, some,
+                     set, TILE_X);
         for (; m + 2 <= M; m += 2)
-            dot_tile(out + m * out_stride + r, out_stride, w, w_bytes, x + m * x_bytes, x_bytes, n,
-                     some, set, 2);
+            dot_tile(to + m * out_stride, out_stride, w, w_bytes, x + m * x_bytes, x_bytes, n, some,
+                     set, 2);
         if (m < M)
-            dot_tile(out + m * out_stride + r, out_stride, w, w_bytes, x + m * x_bytes, x_bytes, n,
-                     some, set, 1);
+            dot_tile(to + m * out_stride, out_stride, w, w_bytes, x + m * x_bytes, x_bytes, n, some,
+                     set, 1);
     }
 }
 
@@ -474,9 +475,9 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_float_product *p, int k, int L,
                     axis1_decode(tile + (r + i) * w_bytes, &q, i, k, L, type);
             }
             const uint8_t *x = (const uint8_t *)p->x + b * block_bytes(p->block);
-            for (size_t m = 0; m < p->M; m += TILE_X)
+            for (size_t m = 0; m < p->M; m += BLOCK_X)
                 multiply_tile(p->out + m * p->out_stride + r0, p->out_stride, tile, w_bytes, rows,
-                              x + m * p->x_bytes, p->x_bytes, PL_MIN(p->M - m, TILE_X),
+                              x + m * p->x_bytes, p->x_bytes, PL_MIN(p->M - m, BLOCK_X),
                               n * block_bytes(p->block), b == 0);
         }
 }
