@@ -38,11 +38,13 @@ static int run(const void *values)
         printf("pleach %s\n", pleach_version());
         return EXIT_OK;
     }
+    unsigned cpu = PL_CPU_C;
+    pl_cpu_level(NULL, &cpu);
     return print_json(json_pack(
         "{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", pleach_version(),
-        "cpu", pl_cpu_name(pl_cpu_detect()), "cpu_levels", cpu_levels(), "threads",
-        pl_default_threads(), "arith", split(ARITH_CHOICES), "kv", split(KV_CHOICES), "bits",
-        split("2|3|4"), "state_bits", split("12|16"), "rotate", split(ROTATE_CHOICES), "formats",
+        "cpu", pl_cpu_name(cpu), "cpu_levels", cpu_levels(), "threads", pl_default_threads(),
+        "arith", split(ARITH_CHOICES), "kv", split(KV_CHOICES), "bits", split("2|3|4"),
+        "state_bits", split("12|16"), "rotate", split(ROTATE_CHOICES), "formats",
         split("pleach|safetensors|gguf"), "chat_formats", split("chatml|llama3|mistral|gemma")));
 }
 

@@ -283,6 +283,36 @@ static void test_trellis(void **unused)
     }
 }
 
+/* Every batch of up to 70 rows against its rows alone: sizes where kernels change their way. */
+static void test_batches(void **unused)
+{
+    (void)unused;
+    enum { MOST = 70 };
+    static const shape both[] = {{0, 3, 12, 96, 0, 300, 70, 0, 0, 0, 0},
+                                 {1, 4, 12, 96, 0, 41, 700, 0, 0, 0, 0}};
+    static const pleach_arith ariths[] = {PLEACH_ARITH_F32, PLEACH_ARITH_BF16};
+    for (size_t i = 0; i < PL_COUNT(both) * PL_COUNT(ariths); i++) {
+        layer l;
+        make_trellis(&l, &both[i / 2]);
+        size_t in = l.linear.w.in, out = l.linear.w.out;
+        float *x = make_input(MOST, in), *lone = pl_alloc(MOST * out, sizeof *lone);
+        pl_compute c = compute_of(NULL, 2, ariths[i % 2]);
+        for (size_t m = 0; m < MOST; m++) {
+            float *y = apply(&c, &l.linear, x + m * in, 1);
+            memcpy(lone + m * out, y, out * sizeof *y);
+            pl_free(y);
+        }
+        for (size_t M = 1; M <= MOST; M++) {
+            float *y = apply(&c, &l.linear, x, M);
+            assert_memory_equal(y, lone, M * out * sizeof *y);
+            pl_free(y);
+        }
+        pl_free(x);
+        pl_free(lone);
+        close_layer(&l);
+    }
+}
+
 /* ---- golden matrices ------------------------------------------------------------------------- */
 
 static uint32_t number_of(const pl_safetensors *file, const char *key)
@@ -514,9 +544,11 @@ int main(void)
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_affine),
         cmocka_unit_test(test_trellis),
+        cmocka_unit_test(test_batches),
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_every_M), cmocka_unit_test(test_levels_agree),
+        cmocka_unit_test(test_every_M),
+        cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_nan_stays_in_its_row),
         cmocka_unit_test(test_refuses_wrong_vectors),

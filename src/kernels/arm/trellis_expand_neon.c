@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packed numbers as plain ones, NEON: y as 16-bit integers, and whole rows as f32 and bf16. Eight
+ * Packed numbers as plain ones, NEON: whole rows as f32 and bf16. Eight
  * steps of a lane are eight neighbouring numbers, the first step last. Results go through the
  * caches: a core that stores whole lines sees to those itself. */
 #include <math.h>
@@ -17,18 +17,6 @@ static PL_ALWAYS_INLINE void numbers(int16x8_t y[LANES], const uint8_t *code, in
     for (int i = 0; i < 8; i++)
         y[i] = vsubq_s16(number(pair, k, L, 7 - i, 0), vdupq_n_s16(510));
     transpose_8x8(y);
-}
-
-static PL_ALWAYS_INLINE void values(int16_t *y, const uint8_t *block, size_t T, int k, int L)
-{
-    uint8_t tail[TAIL_BYTES] = {0};
-    make_tail(tail, block, T, k);
-    for (size_t s = 0; s * SPAN < T; s++) {
-        int16x8_t v[LANES];
-        numbers(v, span_of(block, 0, tail, s, T, k).code, k, L);
-        for (size_t l = 0; l < LANES && s * SPAN + 8 * l < T; l++)
-            vst1q_s16(y + T - 8 - s * SPAN - 8 * l, v[l]);
-    }
 }
 
 /* y / 147.80... correctly rounded, as src/kernels/x86/trellis_expand_body.h has it, times scale. */
@@ -94,10 +82,6 @@ static PL_ALWAYS_INLINE void decode(float *dst, const uint8_t *codes, size_t T, 
 /* ---- instances ------------------------------------------------------------------------------- */
 
 #define EXPAND_KERNELS(k, L)                                                                       \
-    static void values_k##k##_l##L##_neon(int16_t *y, const uint8_t *block, size_t T)              \
-    {                                                                                              \
-        values(y, block, T, k, L);                                                                 \
-    }                                                                                              \
     static void expand_k##k##_l##L##_neon(uint16_t *dst, const uint8_t *codes, size_t T,           \
                                           size_t blocks, float scale, bool stream)                 \
     {                                                                                              \
@@ -121,7 +105,6 @@ EXPAND_KERNELS(4, 16)
 void pl_kernels_init_expand_neon(pl_kernels *table)
 {
 #define SET(k, L)                                                                                  \
-    table->product.values[k - 2][L == 16] = values_k##k##_l##L##_neon;                             \
     table->floats.expand[k - 2][L == 16] = expand_k##k##_l##L##_neon;                              \
     table->floats.decode[k - 2][L == 16] = decode_k##k##_l##L##_neon
     SET(2, 12);
