@@ -54,6 +54,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_product_neon(k);
     pl_kernels_init_trellis_neon(k);
     pl_kernels_init_expand_neon(k);
+    pl_kernels_init_float_neon(k);
     pl_kernels_init_attention_neon(k);
     if (!(cpu & PL_CPU_DOTPROD)) return;
     pl_kernels_init_trellis_dotprod(k);

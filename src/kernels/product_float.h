@@ -71,5 +71,6 @@ void pl_kernels_init_float_avx2(pl_kernels *k);
 void pl_kernels_init_float_avx512(pl_kernels *k);
 void pl_kernels_init_float_avx512bf16(pl_kernels *k);
 void pl_kernels_init_expand_neon(pl_kernels *k);
+void pl_kernels_init_float_neon(pl_kernels *k);
 
 #endif

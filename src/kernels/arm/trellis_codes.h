@@ -154,6 +154,24 @@ static PL_ALWAYS_INLINE int16x8_t number(const uint16x8_t pair[6], int k, int L,
     return vreinterpretq_s16_u16(i8 ? vshrq_n_u16(y, 2) : y);
 }
 
+/* ---- weights by the expand contract --------------------------------------------------------- */
+
+/* y / 147.80... correctly rounded, as src/kernels/x86/trellis_expand_body.h has it, times scale. */
+static PL_ALWAYS_INLINE float32x4_t expanded(int16x4_t y, float32x4_t scale)
+{
+    const float high = 0x1.bb688ep-8f, low = -0x1.e90d7cp-33f;
+    float32x4_t f = vcvtq_f32_s32(vmovl_s16(y));
+    return vmulq_f32(vfmaq_n_f32(vmulq_n_f32(f, low), f, high), scale);
+}
+
+/* To bf16, ties to even, in the upper halves; what NaN there is has room above its last bits. */
+static PL_ALWAYS_INLINE uint32x4_t rounded(float32x4_t f)
+{
+    uint32x4_t bits = vreinterpretq_u32_f32(f);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    return vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+}
+
 /* ---- integer sums ---------------------------------------------------------------------------- */
 
 static inline int32_t bias_of(const int16_t *q, size_t n, int32_t factor)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packed numbers as plain ones, NEON: whole rows as f32 and bf16. Eight
- * steps of a lane are eight neighbouring numbers, the first step last. Results go through the
- * caches: a core that stores whole lines sees to those itself. */
+ * Packed numbers as plain ones, NEON: whole rows as f32 and bf16. Eight steps of a lane are eight
+ * neighbouring numbers, the first step last. Results go through the caches: a core that stores
+ * whole lines sees to those itself. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -19,26 +19,10 @@ static PL_ALWAYS_INLINE void numbers(int16x8_t y[LANES], const uint8_t *code, in
     transpose_8x8(y);
 }
 
-/* y / 147.80... correctly rounded, as src/kernels/x86/trellis_expand_body.h has it, times scale. */
-static PL_ALWAYS_INLINE float32x4_t expanded(int16x4_t y, float scale)
-{
-    const float high = 0x1.bb688ep-8f, low = -0x1.e90d7cp-33f;
-    float32x4_t f = vcvtq_f32_s32(vmovl_s16(y));
-    return vmulq_n_f32(vfmaq_n_f32(vmulq_n_f32(f, low), f, high), scale);
-}
-
-/* To bf16, ties to even, in the upper halves; what NaN there is has room above its last bits. */
-static PL_ALWAYS_INLINE uint32x4_t rounded(float32x4_t f)
-{
-    uint32x4_t bits = vreinterpretq_u32_f32(f);
-    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    return vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
-}
-
 static PL_ALWAYS_INLINE void expand(uint16_t *dst, const uint8_t *codes, size_t T, size_t blocks,
                                     float scale, int k, int L)
 {
-    if (isnan(scale)) scale = NAN;
+    float32x4_t factor = vdupq_n_f32(isnan(scale) ? NAN : scale);
     for (size_t b = 0; b < blocks; b++, codes += T * (size_t)k / 8, dst += T) {
         uint8_t tail[TAIL_BYTES] = {0};
         make_tail(tail, codes, T, k);
@@ -46,8 +30,8 @@ static PL_ALWAYS_INLINE void expand(uint16_t *dst, const uint8_t *codes, size_t 
             int16x8_t v[LANES];
             numbers(v, span_of(codes, 0, tail, s, T, k).code, k, L);
             for (size_t l = 0; l < LANES && s * SPAN + 8 * l < T; l++) {
-                uint32x4_t low = rounded(expanded(vget_low_s16(v[l]), scale));
-                uint32x4_t high = rounded(expanded(vget_high_s16(v[l]), scale));
+                uint32x4_t low = rounded(expanded(vget_low_s16(v[l]), factor));
+                uint32x4_t high = rounded(expanded(vget_high_s16(v[l]), factor));
                 vst1q_u16(dst + T - 8 - s * SPAN - 8 * l,
                           vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high)));
             }
