@@ -222,25 +222,14 @@ static void attention_block(pass *p)
     pl_linear_apply(p->c, &o, 1, w->mixed + from * Q, p->n - from, &update, w->linear);
 }
 
-static void activate_row(void *pass_, size_t i, int thread)
-{
-    const pass *p = pass_;
-    pl_workspace *w = p->w;
-    size_t I = w->t->config->intermediate_size;
-    (void)thread;
-    p->c->kernels.silu_mul(w->gate + i * I, w->gate + i * I, w->up + i * I, I);
-}
-
 static void feed_forward_block(pass *p)
 {
     pl_workspace *w = p->w;
     const pl_layer *l = &w->t->layers[p->layer];
-    size_t C = w->t->config->hidden_size, I = w->t->config->intermediate_size;
-    size_t from = p->from, rows = p->n - from;
-    const pl_linear *both[] = {&l->gate, &l->up}, *down = &l->down;
-    float *outputs[] = {w->gate, w->up}, *update = w->update + from * C;
-    pl_linear_apply(p->c, both, 2, w->norm + from * C, rows, outputs, w->linear);
-    for_rows(p, I, activate_row);
+    size_t C = w->t->config->hidden_size, from = p->from, rows = p->n - from;
+    const pl_linear *down = &l->down;
+    float *update = w->update + from * C;
+    pl_linear_swiglu(p->c, &l->gate, &l->up, w->norm + from * C, rows, w->gate, w->up, w->linear);
     pl_linear_apply(p->c, &down, 1, w->gate, rows, &update, w->linear);
 }
 

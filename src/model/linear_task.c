@@ -75,6 +75,9 @@ void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
         t->units = ceil_div(t->l->w.out, unit_rows(t));
     }
     if (pl_linear_float_is(c, t->l)) pl_linear_float_shape(t);
+    bool trellis = t->l->w.coding == PL_CODING_TRELLIS;
+    t->width = is_axis0(t->l) ? g->block : trellis ? PL_UNIT_ROWS : unit_rows(t);
+    t->across = is_axis0(t->l) ? g->cols / g->block : ceil_div(t->l->w.out, t->width);
 }
 
 size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
@@ -315,30 +318,33 @@ void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t uni
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* y = the splits of row m added in order, then its limbs. */
-static void add_partials(const pl_compute *c, const pl_linear_task *t, size_t m, float *y)
+/* y = the splits of row m added in order, then its limbs, n columns of them. */
+static void add_partials(const pl_compute *c, const pl_linear_task *t, size_t m, size_t first,
+                         size_t n, float *y)
 {
-    size_t cols = t->l->w.trellis.cols, out = t->l->w.out;
+    size_t cols = t->l->w.trellis.cols;
     for (size_t i = 0; i < t->limbs; i++) {
-        float *sum = t->partials + (m * t->limbs + i) * cols;
+        float *sum = t->partials + (m * t->limbs + i) * cols + first;
         for (size_t s = 1; s < t->splits; s++)
-            c->kernels.axpy_f32(sum, 1.0f, sum + s * t->rows * cols, out);
+            c->kernels.axpy_f32(sum, 1.0f, sum + s * t->rows * cols, n);
         if (i == 0)
-            memcpy(y, sum, out * sizeof *y);
+            memcpy(y, sum, n * sizeof *y);
         else
-            c->kernels.axpy_f32(y, 1.0f, sum, out);
+            c->kernels.axpy_f32(y, 1.0f, sum, n);
     }
 }
 
-void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m)
+void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m, size_t first,
+                           size_t n)
 {
     const pl_linear *l = t->l;
-    size_t out = l->w.out;
-    float *y = t->y + m * out;
-    if (is_axis0(l) && t->M <= PL_NARROW) add_partials(c, t, m, y);
+    const float *scale = l->output_scale, *bias = l->bias;
+    float *y = t->y + m * l->w.out + first;
+    if (is_axis0(l) && t->M <= PL_NARROW) add_partials(c, t, m, first, n, y);
     if (is_axis0(l) && c->arith != PLEACH_ARITH_BF16)
-        for (size_t i = 0; i < out; i++) y[i] *= 1.0f / PL_TRELLIS_DIVISOR;
-    if (l->w.rotate_out.block) c->kernels.unrotate(y, l->output_signs, out, l->w.rotate_out.block);
-    for (size_t i = 0; l->output_scale && i < out; i++) y[i] *= l->output_scale[i];
-    for (size_t i = 0; l->bias && i < out; i++) y[i] += l->bias[i];
+        for (size_t i = 0; i < n; i++) y[i] *= 1.0f / PL_TRELLIS_DIVISOR;
+    if (l->w.rotate_out.block)
+        c->kernels.unrotate(y, l->output_signs + first, n, l->w.rotate_out.block);
+    for (size_t i = 0; scale && i < n; i++) y[i] *= scale[first + i];
+    for (size_t i = 0; bias && i < n; i++) y[i] += bias[first + i];
 }

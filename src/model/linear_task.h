@@ -21,6 +21,9 @@ typedef struct pl_linear_task {
     float *rotated; /* == x when this task makes it, else NULL */
     float *y;       /* [M][out] */
     size_t units;
+    /* With one tile of rows: unit u computes up to `width` columns of y from u % across * width on,
+     * or a split's part of them. */
+    size_t across, width;
     /* Trellis weights in integer arithmetic: rows = limbs M, those of one row of x together. */
     size_t limbs, rows;
     int16_t *q;        /* [rows][q_stride] */
@@ -49,8 +52,10 @@ void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_
 void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t i);
 /* One unit of the product. */
 void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch);
-/* Row m of the result: partial sums, the code's unit, output rotation and scale, bias. */
-void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m);
+/* Columns [first, first + n) of row m of the result: partial sums, the code's unit, output rotation
+ * and scale, bias. Both ends are the row's or lie between two blocks of the output rotation. */
+void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m, size_t first,
+                           size_t n);
 
 /* Codes of a block of the stored matrix, and bytes from a stored row's to the next one's. */
 const uint8_t *pl_linear_task_codes(const pl_linear_task *t, size_t row, size_t block);

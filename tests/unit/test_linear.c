@@ -501,6 +501,73 @@ static void test_group(void **unused)
     pl_free(x);
 }
 
+/* silu(gate x) * (up x) by its three steps. */
+static float *three_steps(const pl_compute *c, const pl_linear *gate, const pl_linear *up,
+                          const float *x, size_t M)
+{
+    float *y = apply(c, gate, x, M), *other = apply(c, up, x, M);
+    for (size_t m = 0; m < M; m++) {
+        float *row = y + m * gate->w.out;
+        c->kernels.silu_mul(row, row, other + m * gate->w.out, gate->w.out);
+    }
+    pl_free(other);
+    return y;
+}
+
+static void check_swiglu(const layer *gate, const layer *up, pleach_arith arith, size_t step)
+{
+    enum { MOST = 70 };
+    const pl_linear *both[] = {&gate->linear, &up->linear};
+    size_t in = both[0]->w.in, out = both[0]->w.out;
+    pl_compute c = compute_of(NULL, 1, arith);
+    float *x = make_input(MOST, in), *want = three_steps(&c, both[0], both[1], x, MOST);
+    float *y = pl_alloc(MOST * out, sizeof *y), *spare = pl_alloc(MOST * out, sizeof *y);
+    for (size_t M = 1; M <= MOST; M += step) {
+        c.pool = pool_of(1 + (int)(M % 4));
+        void *scratch = pl_alloc(pl_linear_scratch(&c, both, 2, M), 1);
+        pl_linear_swiglu(&c, both[0], both[1], x + (MOST - M) * in, M, y, spare, scratch);
+        assert_memory_equal(y, want + (MOST - M) * out, M * out * sizeof *y);
+        pl_free(scratch);
+    }
+    pl_free(x);
+    pl_free(want);
+    pl_free(y);
+    pl_free(spare);
+}
+
+/* Gate and up in one go: of one kind, of different bits, blocks, axes, codings and
+ * rotations. */
+static void test_swiglu(void **unused)
+{
+    (void)unused;
+    static const shape pairs[][2] = {
+        {{0, 3, 12, 192, 0, 1344, 192, 64, 64, 0, 0}, {0, 3, 12, 192, 0, 1344, 192, 64, 64, 0, 0}},
+        {{0, 4, 12, 128, 0, 1100, 600, 8, 0, 1, 0}, {0, 2, 12, 256, 0, 1100, 600, 0, 4, 0, 1}},
+        {{1, 3, 12, 192, 0, 1000, 192, 64, 8, 1, 0}, {0, 4, 16, 96, 0, 1000, 192, 64, 0, 1, 1}},
+        {{1, 2, 12, 64, 0, 1152, 64, 0, 64, 0, 0}, {1, 4, 12, 32, 0, 1152, 64, 16, 128, 0, 0}},
+    };
+    static const pleach_arith ariths[] = {PLEACH_ARITH_INT16, PLEACH_ARITH_INT16X2,
+                                          PLEACH_ARITH_INT8, PLEACH_ARITH_F32, PLEACH_ARITH_BF16};
+    for (size_t i = 0; i < PL_COUNT(pairs); i++) {
+        layer gate, up, dense, affine;
+        make_trellis(&gate, &pairs[i][0]);
+        make_trellis(&up, &pairs[i][1]);
+        make_dense(&dense, PL_BF16, pairs[i][0].out, pairs[i][0].in);
+        for (size_t j = 0; j < PL_COUNT(ariths); j++) {
+            check_swiglu(&gate, &up, ariths[j], j ? 7 : 1);
+            check_swiglu(&dense, &gate, ariths[j], 9);
+        }
+        if (i == 0) {
+            make_affine(&affine, 4, PL_BF16, 1344, 192);
+            check_swiglu(&up, &affine, PLEACH_ARITH_INT16, 3);
+            close_layer(&affine);
+        }
+        close_layer(&gate);
+        close_layer(&up);
+        close_layer(&dense);
+    }
+}
+
 /* NaN in one activation row stays there. */
 static void test_nan_stays_in_its_row(void **unused)
 {
@@ -550,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_every_M),
         cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_group),
+        cmocka_unit_test(test_swiglu),
         cmocka_unit_test(test_nan_stays_in_its_row),
         cmocka_unit_test(test_refuses_wrong_vectors),
     };
