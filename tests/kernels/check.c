@@ -32,6 +32,7 @@ static const struct {
     {"trellis", check_trellis},
     {"float", check_float},
     {"vector", check_vector},
+    {"attention", check_attention},
 };
 
 static const char *const levels[] = {"c", "avx2", "avx512", "avx512bf16", "neon", "dotprod"};

@@ -4,10 +4,10 @@
  * trellis kernels for Arm share.
  *
  * Blocks are decoded in the order of their bits: number t of a block of T is at u = T - 1 - t. A
- * register has eight lanes of 16 bits, enough for any state. A lane owns eight neighbours, k bytes of
- * code: step i of lane l of span s is u = (s LANES + l) 8 + i. With k = 2 a lane is as wide as its
- * code, and the pairs of bytes in which windows start are plain loads; with k = 4 every other pair
- * of two loads, with k = 3 a table look-up.
+ * register has eight lanes of 16 bits, enough for any state. A lane owns eight neighbours, k bytes
+ * of code: step i of lane l of span s is u = (s LANES + l) 8 + i. With k = 2 a lane is as wide as
+ * its code, and the pairs of bytes in which windows start are plain loads; with k = 4 every other
+ * pair of two loads, with k = 3 a table look-up.
  *
  * Windows are read where the codes lie, but for the last span of a block, whose windows wrap to the
  * block's start: it is copied to scratch memory with the bytes that follow it (the "tail"). Nothing
@@ -70,7 +70,8 @@ static PL_ALWAYS_INLINE uint16x8_t load_pairs(const uint8_t *p)
 /* pair[o]: bytes o and o + 1 of each lane's code. Those that no window needs cost nothing. */
 static PL_ALWAYS_INLINE void open_windows(uint16x8_t pair[6], const uint8_t *code, int k)
 {
-    static const uint8_t spread[5][16] = { /* byte b of `both` is the code's b, or b - 4 above 15 */
+    static const uint8_t spread[5][16] = {
+        /* byte b of `both` is the code's b, or b - 4 above 15 */
         {0, 1, 3, 4, 6, 7, 9, 10, 12, 13, 15, 20, 22, 23, 25, 26},
         {1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 20, 21, 23, 24, 26, 27},
         {2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 21, 22, 24, 25, 27, 28},
@@ -99,14 +100,22 @@ static PL_ALWAYS_INLINE void open_windows(uint16x8_t pair[6], const uint8_t *cod
 static PL_ALWAYS_INLINE uint16x8_t shift_down(uint16x8_t v, int n)
 {
     switch (n) { /* the instruction wants a literal */
-    case 1: return vshrq_n_u16(v, 1);
-    case 2: return vshrq_n_u16(v, 2);
-    case 3: return vshrq_n_u16(v, 3);
-    case 4: return vshrq_n_u16(v, 4);
-    case 5: return vshrq_n_u16(v, 5);
-    case 6: return vshrq_n_u16(v, 6);
-    case 7: return vshrq_n_u16(v, 7);
-    default: return v;
+    case 1:
+        return vshrq_n_u16(v, 1);
+    case 2:
+        return vshrq_n_u16(v, 2);
+    case 3:
+        return vshrq_n_u16(v, 3);
+    case 4:
+        return vshrq_n_u16(v, 4);
+    case 5:
+        return vshrq_n_u16(v, 5);
+    case 6:
+        return vshrq_n_u16(v, 6);
+    case 7:
+        return vshrq_n_u16(v, 7);
+    default:
+        return v;
     }
 }
 
@@ -114,14 +123,22 @@ static PL_ALWAYS_INLINE uint16x8_t shift_down(uint16x8_t v, int n)
 static PL_ALWAYS_INLINE uint16x8_t put_above(uint16x8_t v, uint16x8_t w, int n)
 {
     switch (n) {
-    case 1: return vsliq_n_u16(v, w, 15);
-    case 2: return vsliq_n_u16(v, w, 14);
-    case 3: return vsliq_n_u16(v, w, 13);
-    case 4: return vsliq_n_u16(v, w, 12);
-    case 5: return vsliq_n_u16(v, w, 11);
-    case 6: return vsliq_n_u16(v, w, 10);
-    case 7: return vsliq_n_u16(v, w, 9);
-    default: return v;
+    case 1:
+        return vsliq_n_u16(v, w, 15);
+    case 2:
+        return vsliq_n_u16(v, w, 14);
+    case 3:
+        return vsliq_n_u16(v, w, 13);
+    case 4:
+        return vsliq_n_u16(v, w, 12);
+    case 5:
+        return vsliq_n_u16(v, w, 11);
+    case 6:
+        return vsliq_n_u16(v, w, 10);
+    case 7:
+        return vsliq_n_u16(v, w, 9);
+    default:
+        return v;
     }
 }
 

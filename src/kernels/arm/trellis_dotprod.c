@@ -292,8 +292,8 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
             for (size_t s = 0; s * SPAN < n; s++)
                 axis1_strip(strip + s * SPAN / 2,
-                            span_of(codes, p->row_bytes, tails, g * GROUP_SPANS + s, T, k), rows,
-                            k, L);
+                            span_of(codes, p->row_bytes, tails, g * GROUP_SPANS + s, T, k), rows, k,
+                            L);
             strip_product product = {strip,
                                      n,
                                      (const int8_t *)p->q + b * width + g * PL_GROUP_AXIS1,

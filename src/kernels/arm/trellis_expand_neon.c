@@ -14,8 +14,7 @@ static PL_ALWAYS_INLINE void numbers(int16x8_t y[LANES], const uint8_t *code, in
     uint16x8_t pair[6];
     open_windows(pair, code, k);
     PL_UNROLL
-    for (int i = 0; i < 8; i++)
-        y[i] = vsubq_s16(number(pair, k, L, 7 - i, 0), vdupq_n_s16(510));
+    for (int i = 0; i < 8; i++) y[i] = vsubq_s16(number(pair, k, L, 7 - i, 0), vdupq_n_s16(510));
     transpose_8x8(y);
 }
 

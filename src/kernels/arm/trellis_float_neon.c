@@ -118,8 +118,8 @@ static PL_ALWAYS_INLINE void axis0_span(const pl_float_product *p, float *sums, 
         open_windows(pair, at.code + r * at.stride, k);
         PL_UNROLL
         for (int i = 0; i < 8; i++)
-            weights(tile + ((size_t)i * GROUP_ROWS + r) * OUTPUTS, number(pair, k, L, i, 0),
-                    scales, type);
+            weights(tile + ((size_t)i * GROUP_ROWS + r) * OUTPUTS, number(pair, k, L, i, 0), scales,
+                    type);
     }
     for (size_t i = 0; i < 8; i++) {
         float *to = sums + s * SPAN + i * LANES, *strip = tile + i * GROUP_ROWS * OUTPUTS;

@@ -144,7 +144,8 @@ static PL_ALWAYS_INLINE void axis0_group(const pl_trellis_product *p, float *sum
     const int16_t *q = (const int16_t *)p->q + r0;
     const float *steps = p->steps + r0 / PL_GROUP_AXIS0;
     int32_t bias[PL_PRODUCT_ROWS];
-    for (size_t m = 0; m < p->M; m++) bias[m] = bias_of(q + m * p->q_stride, rows, i8 ? -1017 : -510);
+    for (size_t m = 0; m < p->M; m++)
+        bias[m] = bias_of(q + m * p->q_stride, rows, i8 ? -1017 : -510);
     for (size_t s = 0; s * SPAN < T; s++) {
         span_codes at = span_of(codes, p->row_bytes, tails, s, T, k);
         float *to = sums + s * SPAN;
@@ -174,8 +175,8 @@ static PL_ALWAYS_INLINE void axis0_group(const pl_trellis_product *p, float *sum
 static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L, int i8)
 {
     size_t T = p->block, outputs = pl_span_round(T);
-    float *total = p->scratch, *part = total + p->M * outputs;             /* [M][outputs] */
-    int16x8_t *tile = (int16x8_t *)(void *)(part + p->M * outputs);        /* [8][64] */
+    float *total = p->scratch, *part = total + p->M * outputs;      /* [M][outputs] */
+    int16x8_t *tile = (int16x8_t *)(void *)(part + p->M * outputs); /* [8][64] */
     uint8_t *tails = (uint8_t *)(tile + 8 * PL_GROUP_AXIS0);
     memset(total, 0, p->M * outputs * sizeof *total);
     for (size_t first = 0; first < p->rows; first += p->split) {
@@ -314,8 +315,8 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
             for (size_t s = 0; s * SPAN < n; s++)
                 axis1_strip(strip + s * SPAN,
-                            span_of(codes, p->row_bytes, tails, g * GROUP_SPANS + s, T, k), rows,
-                            k, L, i8);
+                            span_of(codes, p->row_bytes, tails, g * GROUP_SPANS + s, T, k), rows, k,
+                            L, i8);
             strip_product product = {strip,
                                      n,
                                      (const int16_t *)p->q + b * pl_span_round(T) +
