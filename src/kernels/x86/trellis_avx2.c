@@ -12,6 +12,7 @@
 
 enum {
     STRIP_ROWS = 4,  /* activation rows in one pass over a strip: 8 sums, 2 weights, 2 more */
+    DIRECT_M = 4,    /* most activation rows without a tile */
     DIRECT_SUMS = 8, /* of axis 0 in registers */
 };
 
@@ -33,9 +34,14 @@ static PL_ALWAYS_INLINE vec add_vec(vec a, vec b)
     return _mm256_add_epi32(a, b);
 }
 
-static PL_ALWAYS_INLINE vec load_vec(const int32_t *p)
+static PL_ALWAYS_INLINE vec load_vec(const void *p)
 {
     return _mm256_loadu_si256((const void *)p);
+}
+
+static PL_ALWAYS_INLINE void store_vec(void *p, vec v)
+{
+    _mm256_storeu_si256(p, v);
 }
 
 static PL_ALWAYS_INLINE vec add_words(vec sum, vec weights, vec q, int i8)

@@ -11,6 +11,7 @@
 
 enum {
     STRIP_ROWS = 8,   /* activation rows in one pass over a strip */
+    DIRECT_M = 4,    /* most activation rows without a tile */
     DIRECT_SUMS = 16, /* of axis 0 in registers */
 };
 
@@ -32,9 +33,14 @@ static PL_ALWAYS_INLINE vec add_vec(vec a, vec b)
     return _mm512_add_epi32(a, b);
 }
 
-static PL_ALWAYS_INLINE vec load_vec(const int32_t *p)
+static PL_ALWAYS_INLINE vec load_vec(const void *p)
 {
     return _mm512_loadu_si512(p);
+}
+
+static PL_ALWAYS_INLINE void store_vec(void *p, vec v)
+{
+    _mm512_storeu_si512(p, v);
 }
 
 static PL_ALWAYS_INLINE vec add_words(vec sum, vec weights, vec q, int i8)

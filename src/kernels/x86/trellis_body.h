@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trellis products in integers for x86: the part that AVX2 and AVX-512 share. Codes are walked as
- * trellis_codes.h says; sums stay in its order [s][i][l] until all are done.
+ * trellis_codes.h says; sums stay in its order of steps until all are done.
  *
  * Numbers are multiplied as 32-bit words of one, two or four of them: of neighbouring stored rows
  * (axis 0) or steps (axis 1). The including file defines
@@ -18,6 +18,7 @@
 #define PL_KERNELS_TRELLIS_BODY_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -25,11 +26,43 @@
 #include "trellis_codes.h"
 
 enum {
-    DIRECT_M = 8,
     GROUP_SPANS = PL_GROUP_AXIS1 / SPAN,
-    GROUP_WORDS = 64, /* most words of activations in a group: of one number on axis 0, else of two */
-    GROUP_TAILS = PL_GROUP_AXIS0 * TAIL_BYTES
+    GROUP_WORDS = 32, /* of axis 0: most words of a group and activation row, unless that is alone */
+    LINE = 64
 };
+
+/* ---- codes ----------------------------------------------------------------------------------- */
+
+/* Blocks of several rows are copied together: rows of a matrix lie a power of two apart more often
+ * than not, where they push each other out of the first-level cache. Each block is followed by its
+ * own first bytes and follows its last ones, as it wraps. */
+static PL_ALWAYS_INLINE size_t copy_stride(size_t T, int k)
+{
+    return (T * (size_t)k / 8 + 16 + LINE - 1) / LINE * LINE;
+}
+
+static PL_ALWAYS_INLINE void copy_block(uint8_t *to, const uint8_t *block, size_t bytes)
+{
+    const size_t step = sizeof(vec);
+    if (bytes >= step) {
+        for (size_t i = 0; i + step <= bytes; i += step) store_vec(to + i, load_vec(block + i));
+        store_vec(to + bytes - step, load_vec(block + bytes - step));
+    } else {
+        memcpy(to, block, bytes);
+    }
+    memcpy(to - 8, block + bytes - 8, 8);
+    memcpy(to + bytes, block, 8);
+}
+
+/* Copies at `to` + LINE, copy_stride apart. */
+static PL_ALWAYS_INLINE const uint8_t *copy_rows(uint8_t *to, const uint8_t *codes,
+                                                 size_t row_bytes, size_t rows, size_t T, int k)
+{
+    const size_t stride = copy_stride(T, k);
+    for (size_t r = 0; r < rows; r++)
+        copy_block(to + LINE + r * stride, codes + r * row_bytes, T * (size_t)k / 8);
+    return to + LINE;
+}
 
 /* The step i of up to four rows' windows. */
 static PL_ALWAYS_INLINE vec word_of_rows(const windows *w, int k, int L, int i, int i8, int n)
@@ -142,18 +175,24 @@ static PL_NOINLINE void multiply_strip_rows(const strip_product *p, size_t M, in
 
 /* The rows of one group in one block column. */
 typedef struct axis0_group {
-    const uint8_t *codes, *tails;
-    size_t row_bytes, rows, block; /* rows: a multiple of 4 */
+    const uint8_t *codes; /* copies, code_stride apart */
+    size_t code_stride, rows, block; /* rows: a multiple of 4 */
     const uint8_t *next;           /* what will be read after it, next_stride apart */
     size_t next_stride;
     const int32_t *words; /* [M][GROUP_WORDS] of activations */
     const int32_t *bias;  /* [M] */
     const float *steps;   /* [M][step_stride] */
     size_t step_stride, M;
-    float *sums; /* [M][outputs] */
-    size_t outputs;
+    float *sums; /* as sums_at says */
     vec *tile;
 } axis0_group;
+
+/* The sums of axis 0 are [s][i / 2][m][i % 2][l]: what a strip adds to lies together, and the rows
+ * not a power of two apart. */
+static PL_ALWAYS_INLINE size_t sums_at(size_t s, size_t i, size_t m, size_t M)
+{
+    return (((s * 4 + i / 2) * M + m) * 2 + i % 2) * LANES;
+}
 
 /* Where the next codes of this span end: rows are too far apart for the processor to see them
  * coming, and all of them asked for at once would be too many. */
@@ -163,21 +202,20 @@ static PL_ALWAYS_INLINE const uint8_t *next_span(const axis0_group *p, size_t s,
 }
 
 /* Steps i0 .. i0 + S - 1 of span s on M activation rows (M >= p->M), sums in registers. */
-static PL_ALWAYS_INLINE void axis0_pass(const axis0_group *p, size_t s, span_codes at, int k, int L,
+static PL_ALWAYS_INLINE void axis0_pass(const axis0_group *p, size_t s, int k, int L,
                                         int i8, int M, int i0, int S)
 {
     const int n = word_numbers(i8, M);
-    const uint8_t *next = next_span(p, s, k), *code = at.code;
-    const size_t rows = p->rows, next_stride = p->next_stride;
+    const uint8_t *next = next_span(p, s, k), *code = p->codes + s * LANES * (size_t)k;
+    const size_t rows = p->rows, stride = p->code_stride, next_stride = p->next_stride;
     const int32_t *words = p->words;
-    float *to = p->sums + s * SPAN + (size_t)i0 * LANES;
     vec sum[8][DIRECT_M];
     for (int i = 0; i < S; i++)
         for (int m = 0; m < M; m++) sum[i][m] = splat(0);
     for (size_t r = 0; r < rows; r += (size_t)n) {
         windows w[4];
-        for (int j = 0; j < n; j++, code += at.stride, next += next_stride) {
-            w[j] = open_windows(code, k, at.first);
+        for (int j = 0; j < n; j++, code += stride, next += next_stride) {
+            w[j] = open_windows(code, k, 0);
             if (i0 == 0) prefetch(next);
         }
         PL_UNROLL
@@ -192,43 +230,36 @@ static PL_ALWAYS_INLINE void axis0_pass(const axis0_group *p, size_t s, span_cod
     }
     for (int m = 0; m < M && (size_t)m < p->M; m++)
         for (int i = 0; i < S; i++)
-            add_scaled(to + (size_t)m * p->outputs + (size_t)i * LANES,
+            add_scaled(p->sums + sums_at(s, (size_t)(i0 + i), (size_t)m, p->M),
                        finish(sum[i][m], splat(p->bias[m]), i8),
                        p->steps[(size_t)m * p->step_stride]);
 }
 
-static PL_ALWAYS_INLINE void axis0_direct(const axis0_group *p, size_t s, span_codes at, int k,
+static PL_ALWAYS_INLINE void axis0_direct(const axis0_group *p, size_t s, int k,
                                           int L, int i8, int M)
 {
     const int S = PL_MIN(DIRECT_SUMS / M, 8);
-    axis0_pass(p, s, at, k, L, i8, M, 0, S);
-    if (S < 8) axis0_pass(p, s, at, k, L, i8, M, S, S);
+    axis0_pass(p, s, k, L, i8, M, 0, S);
+    if (S < 8) axis0_pass(p, s, k, L, i8, M, S, S);
     if (S < 4) {
-        axis0_pass(p, s, at, k, L, i8, M, 2 * S, S);
-        axis0_pass(p, s, at, k, L, i8, M, 3 * S, S);
-    }
-    if (S < 2) {
-        axis0_pass(p, s, at, k, L, i8, M, 4, S);
-        axis0_pass(p, s, at, k, L, i8, M, 5, S);
-        axis0_pass(p, s, at, k, L, i8, M, 6, S);
-        axis0_pass(p, s, at, k, L, i8, M, 7, S);
+        axis0_pass(p, s, k, L, i8, M, 2 * S, S);
+        axis0_pass(p, s, k, L, i8, M, 3 * S, S);
     }
 }
 
 /* One span as four strips of words, and their product. */
-static PL_ALWAYS_INLINE void axis0_tile(const axis0_group *p, size_t s, span_codes at, int k, int L,
+static PL_ALWAYS_INLINE void axis0_tile(const axis0_group *p, size_t s, int k, int L,
                                         int i8)
 {
     const int n = word_numbers(i8, PL_PRODUCT_ROWS);
     const size_t words = p->rows / (size_t)n;
-    const uint8_t *next = next_span(p, s, k);
+    const uint8_t *next = next_span(p, s, k), *code = p->codes + s * LANES * (size_t)k;
     vec *tile = p->tile;
     for (size_t r = 0; r < p->rows; r += (size_t)n, tile += 2) {
         windows w[4];
-        for (int j = 0; j < n; j++) {
-            size_t row = r + (size_t)j;
-            w[j] = open_windows(at.code + row * at.stride, k, at.first);
-            prefetch(next + row * p->next_stride);
+        for (int j = 0; j < n; j++, code += p->code_stride, next += p->next_stride) {
+            w[j] = open_windows(code, k, 0);
+            prefetch(next);
         }
         PL_UNROLL
         for (int i = 0; i < 8; i++)
@@ -243,52 +274,41 @@ static PL_ALWAYS_INLINE void axis0_tile(const axis0_group *p, size_t s, span_cod
                                1,
                                p->steps,
                                p->step_stride,
-                               p->sums + s * SPAN + i * 2 * LANES,
-                               p->outputs};
+                               p->sums + sums_at(s, 2 * i, 0, p->M),
+                               2 * LANES};
         multiply_strip_rows(&strip, p->M, i8);
     }
 }
 
-/* One span of a group for a class of M: 1, 2, 4, DIRECT_M, or more. */
-typedef void axis0_span_fn(const axis0_group *p, size_t s, span_codes at);
-enum { M_CLASSES = 5 };
+/* One span of a group for a class of M: 1, 2, up to DIRECT_M, or more. */
+typedef void axis0_span_fn(const axis0_group *p, size_t s);
+enum { M_CLASSES = 4 };
 
 static size_t class_of(size_t M)
 {
-    return M <= 2 ? M - 1 : M <= 4 ? 2 : M <= DIRECT_M ? 3 : 4;
+    return M <= 2 ? M - 1 : M <= DIRECT_M ? 2 : 3;
 }
 
-static PL_ALWAYS_INLINE void axis0_span(const axis0_group *p, size_t s, span_codes at, int k, int L,
-                                        int i8, int M)
+static PL_ALWAYS_INLINE void axis0_span(const axis0_group *p, size_t s, int k, int L, int i8, int M)
 {
     if (M > DIRECT_M)
-        axis0_tile(p, s, at, k, L, i8);
+        axis0_tile(p, s, k, L, i8);
     else
-        axis0_direct(p, s, at, k, L, i8, M);
+        axis0_direct(p, s, k, L, i8, M);
 }
 
-/* Only a window of k = 4 and L = 12 is read by what comes before it. */
-static PL_ALWAYS_INLINE void axis0_span_class(const axis0_group *p, size_t s, span_codes at, int k,
-                                              int L, int i8, int M)
+/* Row m in the order of the outputs. Eight lanes at a time: steps 7 to 0 of one lane are eight
+ * neighbouring outputs. */
+static PL_NOINLINE void sort_sums(float *out, const float *sums, size_t T, size_t m, size_t M)
 {
-    int first = k == 4 && L == 12 && at.first;
-    if (first) {
-        at.first = 1;
-        axis0_span(p, s, at, k, L, i8, M);
-    } else {
-        at.first = 0;
-        axis0_span(p, s, at, k, L, i8, M);
+    for (size_t l = 0; 8 * l < T; l += 8) {
+        __m256 v[8];
+        for (size_t i = 0; i < 8; i++)
+            v[i] = _mm256_loadu_ps(sums + sums_at(l / LANES, 7 - i, m, M) + l % LANES);
+        transpose_8x8(v);
+        for (size_t i = 0; i < 8 && 8 * (l + i) < T; i++)
+            _mm256_storeu_ps(out + T - 8 - 8 * (l + i), v[i]);
     }
-}
-
-/* Rows that are no multiple of 4 are copied and get partners of zeros, whose activations are
- * zero. */
-static const uint8_t *pad_rows(uint8_t *copies, const uint8_t *codes, size_t row_bytes, size_t rows,
-                               size_t bytes)
-{
-    for (size_t r = 0; r < rows; r++) memcpy(copies + r * bytes, codes + r * row_bytes, bytes);
-    memset(copies + rows * bytes, 0, -rows % 4 * bytes);
-    return copies;
 }
 
 static PL_ALWAYS_INLINE void axis0_words(const pl_trellis_product *p, int32_t *words, int32_t *bias,
@@ -309,7 +329,8 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int i8,
     size_t T = p->block, outputs = pl_span_round(T), bytes = T * (size_t)k / 8;
     float *total = p->scratch, *part = total + p->M * outputs; /* [M][outputs] */
     vec *tile = (vec *)(void *)(part + p->M * outputs);        /* [4][words][2] */
-    uint8_t *tails = (uint8_t *)(tile + PL_GROUP_AXIS0 * 4), *copies = tails + GROUP_TAILS;
+    uint8_t *copies = (uint8_t *)(tile + PL_GROUP_AXIS0 * 4);
+    const size_t stride = copy_stride(T, k);
     int32_t words[PL_PRODUCT_ROWS * GROUP_WORDS], bias[PL_PRODUCT_ROWS];
     if (p->M <= DIRECT_M) memset(words, 0, DIRECT_M * GROUP_WORDS * sizeof *words);
     memset(total, 0, p->M * outputs * sizeof *total);
@@ -319,34 +340,32 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int i8,
         if (sums == part) memset(part, 0, p->M * outputs * sizeof *part);
         for (size_t r = first; r < end; r += PL_GROUP_AXIS0) {
             const uint8_t *codes = p->codes + r * p->row_bytes;
-            size_t rows = PL_MIN(end - r, PL_GROUP_AXIS0), row_bytes = p->row_bytes;
+            size_t rows = PL_MIN(end - r, PL_GROUP_AXIS0);
             /* After the last group comes, as a rule, the first of the block beside it. */
-            const uint8_t *next = r + PL_GROUP_AXIS0 < p->rows ? codes + PL_GROUP_AXIS0 * row_bytes
-                                                               : p->codes + bytes;
-            make_tails(tails, codes, row_bytes, rows, T, k);
-            if (rows % 4) {
-                codes = pad_rows(copies, codes, row_bytes, rows, bytes);
-                row_bytes = bytes;
-                memset(tails + rows * TAIL_BYTES, 0, -rows % 4 * TAIL_BYTES);
-                rows += -rows % 4;
-            }
+            const uint8_t *next = r + PL_GROUP_AXIS0 < p->rows
+                                      ? codes + PL_GROUP_AXIS0 * p->row_bytes
+                                      : p->codes + bytes;
+            codes = copy_rows(copies, codes, p->row_bytes, rows, T, k);
+            /* Numbers of no row meet activations of zero. */
+            for (; rows % 4; rows++) memset(copies + LINE + rows * stride, 0, stride);
             if (p->M == 1)
                 axis0_words(p, words, bias, r, rows, i8, word_numbers(i8, 1));
             else
                 axis0_words(p, words, bias, r, rows, i8, word_numbers(i8, 2));
-            axis0_group group = {codes,   tails, row_bytes,
-                                 rows,    T,     next,
-                                 p->row_bytes, words, bias,
-                                 p->steps + r / PL_GROUP_AXIS0, p->step_stride, p->M,
-                                 sums,    outputs, tile};
-            for (size_t s = 0; s * SPAN < T; s++)
-                run_span(&group, s, span_of(codes, row_bytes, tails, s, T, k));
+            axis0_group group = {codes,       stride,
+                                 rows,        T,
+                                 next,        p->row_bytes,
+                                 words,       bias,
+                                 p->steps + r / PL_GROUP_AXIS0, p->step_stride,
+                                 p->M,        sums,
+                                 tile};
+            for (size_t s = 0; s * SPAN < T; s++) run_span(&group, s);
         }
         if (sums == part)
             for (size_t i = 0; i < p->M * outputs; i++) total[i] += part[i];
     }
     for (size_t m = 0; m < p->M; m++)
-        sort_outputs(p->out + m * p->out_stride, total + m * outputs, T);
+        sort_sums(p->out + m * p->out_stride, total, T, m, p->M);
 }
 
 /* ---- axis 1 ---------------------------------------------------------------------------------- */
@@ -359,16 +378,15 @@ static PL_ALWAYS_INLINE size_t prepared_row(size_t T, size_t blocks, size_t M, i
 }
 
 /* One group of one stored row on M activation rows, M >= those there are: sum[m]. */
-static PL_ALWAYS_INLINE void axis1_dots(vec *sum, size_t sum_stride, const uint8_t *codes,
-                                        const uint8_t *tail, const int32_t *const *q, size_t first,
-                                        size_t end, size_t T, int k, int L, int i8, int M)
+static PL_ALWAYS_INLINE void axis1_dots(vec *sum, size_t sum_stride, const uint8_t *code,
+                                        const int32_t *const *q, size_t spans, int k, int L, int i8,
+                                        int M)
 {
     const int n = word_numbers(i8, M), W = 8 / n;
     vec lane[DIRECT_M][2];
     for (int m = 0; m < M; m++) lane[m][0] = lane[m][1] = splat(0);
-    for (size_t s = first, at_word = 0; s < end; s++, at_word += (size_t)W * LANES) {
-        span_codes at = span_of(codes, 0, tail, s, T, k);
-        windows w = open_windows(at.code, k, at.first);
+    for (size_t s = 0, at_word = 0; s < spans; s++, at_word += (size_t)W * LANES) {
+        windows w = open_windows(code + s * LANES * (size_t)k, k, 0);
         PL_UNROLL
         for (int j = 0; j < W; j++) {
             vec word = keep(word_of_steps(w, k, L, j, i8, n));
@@ -382,6 +400,17 @@ static PL_ALWAYS_INLINE void axis1_dots(vec *sum, size_t sum_stride, const uint8
     for (int m = 0; m < M; m++) sum[(size_t)m * sum_stride] = add_vec(lane[m][0], lane[m][1]);
 }
 
+/* What a row reads two blocks later, or LANES rows below after its last: there are more rows side by
+ * side than the processor follows. */
+static PL_ALWAYS_INLINE void prefetch_block(const pl_trellis_product *p, size_t row, size_t b,
+                                            size_t bytes)
+{
+    bool below = b + 2 >= p->blocks;
+    const uint8_t *to = p->codes + (row + below * LANES) * p->row_bytes;
+    to += (below ? (b + 2 - p->blocks) % p->blocks : b + 2) * bytes;
+    for (size_t i = 0; i < bytes; i += LINE) prefetch(to + i);
+}
+
 /* Up to LANES stored rows on p->M <= M activation rows. */
 static PL_ALWAYS_INLINE void axis1_direct(const pl_trellis_product *p, size_t r0, int k, int L,
                                           int i8, int M)
@@ -389,22 +418,24 @@ static PL_ALWAYS_INLINE void axis1_direct(const pl_trellis_product *p, size_t r0
     size_t T = p->block, groups = pl_block_groups(T), bytes = T * (size_t)k / 8;
     size_t rows = PL_MIN(p->rows - r0, LANES), row = prepared_row(T, p->blocks, p->M, i8);
     const int32_t *q0 = p->q, *bias = q0 + p->M * row, *q[DIRECT_M];
-    uint8_t *tails = p->scratch;
+    const size_t stride = copy_stride(T, k);
     float sums[DIRECT_M][LANES] = {{0}};
     vec lanes[DIRECT_M][LANES];
     memset(lanes, 0, sizeof lanes);
     for (size_t b = 0; b < p->blocks; b++) {
-        const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
-        make_tails(tails, codes, p->row_bytes, rows, T, k);
+        const uint8_t *codes = copy_rows(p->scratch, p->codes + r0 * p->row_bytes + b * bytes,
+                                         p->row_bytes, rows, T, k);
         for (size_t g = 0; g < groups; g++) {
             size_t first = g * GROUP_SPANS;
-            size_t end = PL_MIN(first + GROUP_SPANS, (T + SPAN - 1) / SPAN);
+            size_t spans = PL_MIN(GROUP_SPANS, (T + SPAN - 1) / SPAN - first);
             for (int m = 0; m < M; m++)
                 q[m] = q0 + PL_MIN((size_t)m, p->M - 1) * row +
                        (b * pl_span_round(T) + g * PL_GROUP_AXIS1) / (size_t)word_numbers(i8, M);
-            for (size_t r = 0; r < rows; r++)
-                axis1_dots(&lanes[0][r], LANES, codes + r * p->row_bytes, tails + r * TAIL_BYTES, q,
-                           first, end, T, k, L, i8, M);
+            for (size_t r = 0; r < rows; r++) {
+                if (g == 0) prefetch_block(p, r0 + r, b, bytes);
+                axis1_dots(&lanes[0][r], LANES, codes + r * stride + first * LANES * (size_t)k, q,
+                           spans, k, L, i8, M);
+            }
             for (size_t m = 0; m < p->M; m++) {
                 size_t i = m * p->blocks * groups + b * groups + g;
                 add_scaled(sums[m], finish(sum_lanes(lanes[m]), splat(bias[i]), i8),
@@ -417,27 +448,21 @@ static PL_ALWAYS_INLINE void axis1_direct(const pl_trellis_product *p, size_t r0
 }
 
 /* The words of one row's span, LANES vectors apart. */
-static PL_ALWAYS_INLINE void join_steps(vec *to, const uint8_t *code, int k, int L, int first,
-                                        int i8)
+static PL_ALWAYS_INLINE void join_steps(vec *to, const uint8_t *code, int k, int L, int i8)
 {
     const int n = word_numbers(i8, PL_PRODUCT_ROWS);
-    windows w = open_windows(code, k, first);
+    windows w = open_windows(code, k, 0);
     PL_UNROLL
     for (int j = 0; j < 8 / n; j++)
         to[(size_t)j * LANES] = word_of_steps(w, k, L, j, i8, n);
 }
 
 /* One span of LANES rows as half a strip: words along u, rows in lanes. */
-static PL_ALWAYS_INLINE void axis1_half_strip(vec *strip, vec *turned, span_codes at, size_t rows,
-                                              int k, int L, int i8)
+static PL_ALWAYS_INLINE void axis1_half_strip(vec *strip, vec *turned, const uint8_t *code,
+                                              size_t stride, size_t rows, int k, int L, int i8)
 {
     const size_t W = 8 / (size_t)word_numbers(i8, PL_PRODUCT_ROWS);
-    for (size_t r = 0; r < rows; r++) {
-        if (k == 4 && at.first)
-            join_steps(turned + r, at.code + r * at.stride, k, L, 1, i8);
-        else
-            join_steps(turned + r, at.code + r * at.stride, k, L, 0, i8);
-    }
+    for (size_t r = 0; r < rows; r++) join_steps(turned + r, code + r * stride, k, L, i8);
     for (size_t j = 0; j < W; j++) {
         transpose(turned + j * LANES);
         for (size_t l = 0; l < LANES; l++) strip[(W * l + j) * 2] = turned[j * LANES + l];
@@ -455,20 +480,20 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
     vec turned[4 * LANES];
     vec *strip = p->scratch;                                 /* [words][2] */
     float *sums = (float *)(void *)(strip + PL_GROUP_AXIS1); /* [M][2 LANES] */
-    uint8_t *tails = (uint8_t *)(sums + p->M * 2 * LANES);
+    uint8_t *copies = (uint8_t *)(sums + p->M * 2 * LANES);
+    const size_t stride = copy_stride(T, k);
     memset(turned, 0, sizeof turned);
     memset(sums, 0, p->M * 2 * LANES * sizeof *sums);
     for (size_t b = 0; b < p->blocks; b++) {
-        const uint8_t *codes = p->codes + r0 * p->row_bytes + b * bytes;
-        make_tails(tails, codes, p->row_bytes, rows, T, k);
+        const uint8_t *codes = copy_rows(copies, p->codes + r0 * p->row_bytes + b * bytes,
+                                         p->row_bytes, rows, T, k);
         for (size_t g = 0; g < groups; g++) {
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
             for (size_t i = 0; i < 2 * ((n + SPAN - 1) / SPAN); i++) {
                 size_t s = i / 2, skip = i % 2 * LANES; /* lower, upper half of the rows */
-                span_codes at = span_of(codes, p->row_bytes, tails, g * GROUP_SPANS + s, T, k);
-                at.code += skip * at.stride;
-                axis1_half_strip(strip + s * SPAN / numbers * 2 + i % 2, turned, at,
-                                 rows > skip ? PL_MIN(rows - skip, LANES) : 0, k, L, i8);
+                axis1_half_strip(strip + s * SPAN / numbers * 2 + i % 2, turned,
+                                 codes + skip * stride + (g * GROUP_SPANS + s) * LANES * (size_t)k,
+                                 stride, rows > skip ? PL_MIN(rows - skip, LANES) : 0, k, L, i8);
             }
             strip_product product = {
                 strip,
@@ -546,9 +571,9 @@ static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, siz
 
 /* One function for each class of M: they are large. */
 #define TRELLIS_CLASS(name, k, L, i8, M)                                                           \
-    static void axis0##name##_m##M(const axis0_group *p, size_t s, span_codes at)                 \
+    static void axis0##name##_m##M(const axis0_group *p, size_t s)                                 \
     {                                                                                              \
-        axis0_span_class(p, s, at, k, L, i8, M);                                                   \
+        axis0_span(p, s, k, L, i8, M);                                                   \
     }                                                                                              \
     static void axis1##name##_m##M(const pl_trellis_product *p)                                   \
     {                                                                                              \
@@ -559,20 +584,17 @@ static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, siz
     TRELLIS_CLASS(name, k, L, i8, 1)                                                               \
     TRELLIS_CLASS(name, k, L, i8, 2)                                                               \
     TRELLIS_CLASS(name, k, L, i8, 4)                                                               \
-    TRELLIS_CLASS(name, k, L, i8, 8)                                                               \
     TRELLIS_CLASS(name, k, L, i8, 64)                                                              \
     static void axis0##name(const pl_trellis_product *p)                                          \
     {                                                                                              \
-        static axis0_span_fn *const spans[M_CLASSES] = {axis0##name##_m1, axis0##name##_m2,      \
-                                                        axis0##name##_m4, axis0##name##_m8,      \
-                                                        axis0##name##_m64};                       \
+        static axis0_span_fn *const spans[M_CLASSES] = {axis0##name##_m1, axis0##name##_m2,        \
+                                                        axis0##name##_m4, axis0##name##_m64};      \
         axis0(p, k, i8, spans);                                                                    \
     }                                                                                              \
     static void axis1##name(const pl_trellis_product *p)                                          \
     {                                                                                              \
         static pl_trellis_product_fn *const products[M_CLASSES] = {                                \
-            axis1##name##_m1, axis1##name##_m2, axis1##name##_m4, axis1##name##_m8,            \
-            axis1##name##_m64};                                                                   \
+            axis1##name##_m1, axis1##name##_m2, axis1##name##_m4, axis1##name##_m64};              \
         products[class_of(p->M)](p);                                                               \
     }
 

@@ -67,7 +67,7 @@ static PL_ALWAYS_INLINE span_codes span_of(const uint8_t *codes, size_t row_byte
 
 /* out[t] for t < T from sums in the order [s][i][l]. Eight lanes at a time: steps 7 to 0 of one
  * lane are eight neighbouring outputs. */
-static PL_NOINLINE void sort_outputs(float *out, const float *sums, size_t T)
+static inline void sort_outputs(float *out, const float *sums, size_t T)
 {
     for (size_t l = 0; 8 * l < T; l += 8) {
         __m256 v[8];
