@@ -11,7 +11,7 @@
 
 enum {
     STRIP_ROWS = 8,   /* activation rows in one pass over a strip */
-    DIRECT_M = 4,    /* most activation rows without a tile */
+    DIRECT_M = 4,     /* most activation rows without a tile */
     DIRECT_SUMS = 16, /* of axis 0 in registers */
 };
 

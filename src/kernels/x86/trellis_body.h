@@ -27,7 +27,8 @@
 
 enum {
     GROUP_SPANS = PL_GROUP_AXIS1 / SPAN,
-    GROUP_WORDS = 32, /* of axis 0: most words of a group and activation row, unless that is alone */
+    GROUP_WORDS =
+        32, /* of axis 0: most words of a group and activation row, unless that is alone */
     LINE = 64
 };
 
@@ -86,14 +87,16 @@ static PL_ALWAYS_INLINE vec word_of_steps(windows w, int k, int L, int j, int i8
 static PL_ALWAYS_INLINE int32_t activation_word(const int16_t *q, int n)
 {
     uint32_t word;
-    if (n == 4) return (int32_t)((q[0] & 255u) | (q[1] & 255u) << 8 | (q[2] & 255u) << 16 |
-                                 (uint32_t)q[3] << 24);
+    if (n == 4)
+        return (int32_t)((q[0] & 255u) | (q[1] & 255u) << 8 | (q[2] & 255u) << 16 |
+                         (uint32_t)q[3] << 24);
     if (n == 1) return (int32_t)((uint16_t)q[0] * 0x10001u);
     memcpy(&word, q, sizeof word);
     return (int32_t)word;
 }
 
-/* What makes the sum of q times the bytes of the congruence, or times 8 h, one of q times y or w. */
+/* What makes the sum of q times the bytes of the congruence, or times 8 h, one of q times y or w.
+ */
 static int32_t surplus(const int16_t *q, size_t n, int i8)
 {
     int32_t sum = 0;
@@ -167,7 +170,8 @@ static PL_NOINLINE void multiply_strip_rest(const strip_product *p, size_t m, si
 static PL_NOINLINE void multiply_strip_rows(const strip_product *p, size_t M, int i8)
 {
     size_t m = 0;
-    for (; m + STRIP_ROWS <= M; m += STRIP_ROWS) (i8 ? multiply_strip_i8 : multiply_strip_i16)(p, m);
+    for (; m + STRIP_ROWS <= M; m += STRIP_ROWS)
+        (i8 ? multiply_strip_i8 : multiply_strip_i16)(p, m);
     if (m < M) multiply_strip_rest(p, m, M - m, i8);
 }
 
@@ -175,9 +179,9 @@ static PL_NOINLINE void multiply_strip_rows(const strip_product *p, size_t M, in
 
 /* The rows of one group in one block column. */
 typedef struct axis0_group {
-    const uint8_t *codes; /* copies, code_stride apart */
+    const uint8_t *codes;            /* copies, code_stride apart */
     size_t code_stride, rows, block; /* rows: a multiple of 4 */
-    const uint8_t *next;           /* what will be read after it, next_stride apart */
+    const uint8_t *next;             /* what will be read after it, next_stride apart */
     size_t next_stride;
     const int32_t *words; /* [M][GROUP_WORDS] of activations */
     const int32_t *bias;  /* [M] */
@@ -202,8 +206,8 @@ static PL_ALWAYS_INLINE const uint8_t *next_span(const axis0_group *p, size_t s,
 }
 
 /* Steps i0 .. i0 + S - 1 of span s on M activation rows (M >= p->M), sums in registers. */
-static PL_ALWAYS_INLINE void axis0_pass(const axis0_group *p, size_t s, int k, int L,
-                                        int i8, int M, int i0, int S)
+static PL_ALWAYS_INLINE void axis0_pass(const axis0_group *p, size_t s, int k, int L, int i8, int M,
+                                        int i0, int S)
 {
     const int n = word_numbers(i8, M);
     const uint8_t *next = next_span(p, s, k), *code = p->codes + s * LANES * (size_t)k;
@@ -235,8 +239,8 @@ static PL_ALWAYS_INLINE void axis0_pass(const axis0_group *p, size_t s, int k, i
                        p->steps[(size_t)m * p->step_stride]);
 }
 
-static PL_ALWAYS_INLINE void axis0_direct(const axis0_group *p, size_t s, int k,
-                                          int L, int i8, int M)
+static PL_ALWAYS_INLINE void axis0_direct(const axis0_group *p, size_t s, int k, int L, int i8,
+                                          int M)
 {
     const int S = PL_MIN(DIRECT_SUMS / M, 8);
     axis0_pass(p, s, k, L, i8, M, 0, S);
@@ -248,8 +252,7 @@ static PL_ALWAYS_INLINE void axis0_direct(const axis0_group *p, size_t s, int k,
 }
 
 /* One span as four strips of words, and their product. */
-static PL_ALWAYS_INLINE void axis0_tile(const axis0_group *p, size_t s, int k, int L,
-                                        int i8)
+static PL_ALWAYS_INLINE void axis0_tile(const axis0_group *p, size_t s, int k, int L, int i8)
 {
     const int n = word_numbers(i8, PL_PRODUCT_ROWS);
     const size_t words = p->rows / (size_t)n;
@@ -352,20 +355,25 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int i8,
                 axis0_words(p, words, bias, r, rows, i8, word_numbers(i8, 1));
             else
                 axis0_words(p, words, bias, r, rows, i8, word_numbers(i8, 2));
-            axis0_group group = {codes,       stride,
-                                 rows,        T,
-                                 next,        p->row_bytes,
-                                 words,       bias,
-                                 p->steps + r / PL_GROUP_AXIS0, p->step_stride,
-                                 p->M,        sums,
+            axis0_group group = {codes,
+                                 stride,
+                                 rows,
+                                 T,
+                                 next,
+                                 p->row_bytes,
+                                 words,
+                                 bias,
+                                 p->steps + r / PL_GROUP_AXIS0,
+                                 p->step_stride,
+                                 p->M,
+                                 sums,
                                  tile};
             for (size_t s = 0; s * SPAN < T; s++) run_span(&group, s);
         }
         if (sums == part)
             for (size_t i = 0; i < p->M * outputs; i++) total[i] += part[i];
     }
-    for (size_t m = 0; m < p->M; m++)
-        sort_sums(p->out + m * p->out_stride, total, T, m, p->M);
+    for (size_t m = 0; m < p->M; m++) sort_sums(p->out + m * p->out_stride, total, T, m, p->M);
 }
 
 /* ---- axis 1 ---------------------------------------------------------------------------------- */
@@ -400,8 +408,8 @@ static PL_ALWAYS_INLINE void axis1_dots(vec *sum, size_t sum_stride, const uint8
     for (int m = 0; m < M; m++) sum[(size_t)m * sum_stride] = add_vec(lane[m][0], lane[m][1]);
 }
 
-/* What a row reads two blocks later, or LANES rows below after its last: there are more rows side by
- * side than the processor follows. */
+/* What a row reads two blocks later, or LANES rows below after its last: there are more rows side
+ * by side than the processor follows. */
 static PL_ALWAYS_INLINE void prefetch_block(const pl_trellis_product *p, size_t row, size_t b,
                                             size_t bytes)
 {
@@ -453,8 +461,7 @@ static PL_ALWAYS_INLINE void join_steps(vec *to, const uint8_t *code, int k, int
     const int n = word_numbers(i8, PL_PRODUCT_ROWS);
     windows w = open_windows(code, k, 0);
     PL_UNROLL
-    for (int j = 0; j < 8 / n; j++)
-        to[(size_t)j * LANES] = word_of_steps(w, k, L, j, i8, n);
+    for (int j = 0; j < 8 / n; j++) to[(size_t)j * LANES] = word_of_steps(w, k, L, j, i8, n);
 }
 
 /* One span of LANES rows as half a strip: words along u, rows in lanes. */
@@ -485,8 +492,8 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
     memset(turned, 0, sizeof turned);
     memset(sums, 0, p->M * 2 * LANES * sizeof *sums);
     for (size_t b = 0; b < p->blocks; b++) {
-        const uint8_t *codes = copy_rows(copies, p->codes + r0 * p->row_bytes + b * bytes,
-                                         p->row_bytes, rows, T, k);
+        const uint8_t *codes =
+            copy_rows(copies, p->codes + r0 * p->row_bytes + b * bytes, p->row_bytes, rows, T, k);
         for (size_t g = 0; g < groups; g++) {
             size_t n = PL_MIN(T - g * PL_GROUP_AXIS1, PL_GROUP_AXIS1);
             for (size_t i = 0; i < 2 * ((n + SPAN - 1) / SPAN); i++) {
@@ -495,17 +502,16 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_trellis_product *p, size_t r0, 
                                  codes + skip * stride + (g * GROUP_SPANS + s) * LANES * (size_t)k,
                                  stride, rows > skip ? PL_MIN(rows - skip, LANES) : 0, k, L, i8);
             }
-            strip_product product = {
-                strip,
-                n / numbers,
-                q + (b * pl_span_round(T) + g * PL_GROUP_AXIS1) / numbers,
-                row,
-                bias + b * groups + g,
-                p->blocks * groups,
-                p->steps + b * groups + g,
-                p->step_stride,
-                sums,
-                2 * LANES};
+            strip_product product = {strip,
+                                     n / numbers,
+                                     q + (b * pl_span_round(T) + g * PL_GROUP_AXIS1) / numbers,
+                                     row,
+                                     bias + b * groups + g,
+                                     p->blocks * groups,
+                                     p->steps + b * groups + g,
+                                     p->step_stride,
+                                     sums,
+                                     2 * LANES};
             multiply_strip_rows(&product, p->M, i8);
         }
     }
@@ -573,9 +579,9 @@ static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, siz
 #define TRELLIS_CLASS(name, k, L, i8, M)                                                           \
     static void axis0##name##_m##M(const axis0_group *p, size_t s)                                 \
     {                                                                                              \
-        axis0_span(p, s, k, L, i8, M);                                                   \
+        axis0_span(p, s, k, L, i8, M);                                                             \
     }                                                                                              \
-    static void axis1##name##_m##M(const pl_trellis_product *p)                                   \
+    static void axis1##name##_m##M(const pl_trellis_product *p)                                    \
     {                                                                                              \
         axis1_class(p, k, L, i8, M);                                                               \
     }
@@ -585,13 +591,13 @@ static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, siz
     TRELLIS_CLASS(name, k, L, i8, 2)                                                               \
     TRELLIS_CLASS(name, k, L, i8, 4)                                                               \
     TRELLIS_CLASS(name, k, L, i8, 64)                                                              \
-    static void axis0##name(const pl_trellis_product *p)                                          \
+    static void axis0##name(const pl_trellis_product *p)                                           \
     {                                                                                              \
         static axis0_span_fn *const spans[M_CLASSES] = {axis0##name##_m1, axis0##name##_m2,        \
                                                         axis0##name##_m4, axis0##name##_m64};      \
         axis0(p, k, i8, spans);                                                                    \
     }                                                                                              \
-    static void axis1##name(const pl_trellis_product *p)                                          \
+    static void axis1##name(const pl_trellis_product *p)                                           \
     {                                                                                              \
         static pl_trellis_product_fn *const products[M_CLASSES] = {                                \
             axis1##name##_m1, axis1##name##_m2, axis1##name##_m4, axis1##name##_m64};              \

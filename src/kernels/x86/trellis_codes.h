@@ -45,9 +45,10 @@ static PL_ALWAYS_INLINE void make_tails(uint8_t *tails, const uint8_t *codes, si
         make_tail(tails + r * TAIL_BYTES, codes + r * row_bytes, T, k);
 }
 
+/* To the second-level cache: the first one's few fill buffers would be what a product waits for. */
 static PL_ALWAYS_INLINE void prefetch(const uint8_t *p)
 {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
 /* Span s of rows of one block: the first row's code, the distance to the next row's, and whether
