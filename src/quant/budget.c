@@ -196,9 +196,13 @@ static pleach_status predict_item(const pl_coder *coder, const pl_statistics *st
     pl_feedback_report report = {0};
     PL_TRY(pl_statistics_get(statistics, &item->module, &m, err));
     pleach_status status = pl_estimate_trellis(coder, item, &m, &report, err);
+    /* Without gradients the errors of different layers' outputs only compare as shares of them. */
+    double power = m.gradient > 0 ? 1 : report.weighted[1];
     pl_module_statistics_release(&m);
-    for (int i = 0; i < PL_N_K; i++)
-        item->loss[i] = isfinite(report.estimate[i]) ? report.estimate[i] : 0;
+    for (int i = 0; i < PL_N_K; i++) {
+        double loss = power > 0 ? report.estimate[i] / power : 0;
+        item->loss[i] = isfinite(loss) ? loss : 0;
+    }
     return status;
 }
 

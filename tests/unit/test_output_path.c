@@ -116,6 +116,7 @@ static void test_dequantize_paths(void **state)
     /* Work of the quantiser in the same place is left alone. */
     assert_int_equal(mkdir(at("third.partial"), 0777), 0);
     assert_ok(pl_write_file(at("third.partial/job.json"), "{\"work\": \"quantize\"}", 20, err));
+    assert_ok(pl_write_file(at("third.partial/finished.safetensors"), "", 0, err));
     assert_refused(pleach_checkpoint_dequantize(c, at("third"), 1, err), PLEACH_ERR_MISMATCH,
                    "work is \"quantize\" there");
     pleach_checkpoint_close(c);
