@@ -40,7 +40,7 @@ for group in "$@"; do
         need libjansson-dev has_library jansson
         need libpcre2-dev has_library libpcre2-8
         need libutf8proc-dev has_library libutf8proc
-        need libopenblas-dev has_library openblas
+        need libopenblas-serial-dev has_library openblas # any other variant does as well
         need liblapacke-dev has_library lapacke
         need libedit-dev has_library libedit
         ;;
