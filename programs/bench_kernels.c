@@ -96,6 +96,26 @@ static void run_layer(void *arg)
                     l->bench->scratch);
 }
 
+/* Two layers on one input, apart or as the first half of a feed-forward part. */
+static void run_two(void *arg)
+{
+    layers *l = arg;
+    bench *b = l->bench;
+    const pl_linear *two[] = {&l->linear[l->next % l->n], &l->linear[(l->next + 1) % l->n]};
+    l->next += 2;
+    pl_linear_apply(&b->compute, two, 2, b->x, l->M, (float *const[]){b->y, b->y2}, b->scratch);
+}
+
+static void run_swiglu(void *arg)
+{
+    layers *l = arg;
+    bench *b = l->bench;
+    size_t i = l->next;
+    l->next += 2;
+    pl_linear_swiglu(&b->compute, &l->linear[i % l->n], &l->linear[(i + 1) % l->n], b->x, l->M,
+                     b->y, b->y2, b->scratch);
+}
+
 static void close_layers(layers *l)
 {
     for (size_t i = 0; i < l->n; i++) pl_linear_close(&l->linear[i]);
@@ -131,8 +151,8 @@ static pl_weight trellis_weight(size_t out, size_t in, int axis, int bits, int s
 /* Scratch for up to M rows, grown as needed. */
 static pleach_status reserve(bench *b, const layers *l, size_t M, pleach_error *err)
 {
-    const pl_linear *one = &l->linear[0];
-    size_t size = pl_linear_scratch(&b->compute, &one, 1, M);
+    const pl_linear *two[] = {&l->linear[0], &l->linear[l->n - 1]};
+    size_t size = pl_linear_scratch(&b->compute, two, 2, M);
     if (size <= b->scratch_size) return PLEACH_OK;
     pl_free(b->scratch);
     b->scratch = pl_alloc(size, 1);
@@ -193,6 +213,30 @@ static pleach_status measure_products(bench *b, pleach_arith arith, int axis, in
     b->compute.arith = arith;
     PL_TRY(measure_shape(b, f, &up, bytes, state_bits == 12 ? PL_COUNT(batch_sizes) : 1, err));
     return state_bits == 12 ? measure_shape(b, f, &down, bytes, 1, err) : PLEACH_OK;
+}
+
+/* gate, up and SwiGLU in one over the two products alone, all threads: roof_share is the latter's
+ * time over the former's. */
+static pleach_status measure_swiglu(bench *b, int bits, size_t M, pleach_error *err)
+{
+    layers l;
+    pl_weight w = trellis_weight(WIDE, NARROW, 0, bits, 12);
+    b->compute.arith = PLEACH_ARITH_INT16;
+    b->compute.pool = b->pool;
+    pleach_status status = open_layers(&l, b, &w, (size_t)WIDE * NARROW / 8 * (size_t)bits, err);
+    if (status == PLEACH_OK) status = reserve(b, &l, M, err);
+    if (status == PLEACH_OK) {
+        l.M = M;
+        progress_line("gate, up and SwiGLU, %d bits", bits);
+        double apart = best_seconds(b, run_two, &l), fused = best_seconds(b, run_swiglu, &l);
+        add_figure(b, (figure){.what = "gate+up+SwiGLU", .arith = "int16", .bits = bits,
+                               .state_bits = 12, .out = WIDE, .in = NARROW, .M = M,
+                               .threads = b->threads, .unit = "multiply-adds/s",
+                               .value = 2.0 * WIDE * NARROW * (double)M / fused,
+                               .roof_share = apart / fused});
+    }
+    close_layers(&l);
+    return status;
 }
 
 /* The codes become bf16 numbers of about 0.01: as they are some would be denormal, and slow. Codes
@@ -347,6 +391,8 @@ static pleach_status measure_all(bench *b, pleach_error *err)
                 PL_TRY(measure_products(b, (pleach_arith)arith, axis, bits, 12, err));
     for (int bits = 4; bits >= 2; bits--)
         PL_TRY(measure_products(b, PLEACH_ARITH_INT16, 0, bits, 16, err));
+    for (int bits = 4; bits >= 2; bits--)
+        for (size_t M = 1; M <= 8; M *= 8) PL_TRY(measure_swiglu(b, bits, M, err));
     PL_TRY(measure_dense(b, err));
     PL_TRY(measure_gemm(b, err));
     measure_rotation(b);
@@ -374,6 +420,13 @@ static void print_value(const figure *f, double unit)
         printf(" %8.2f", f->value / unit);
     else
         printf(" %8s", "");
+}
+
+/* The first figure of a line of the table. */
+static bool is_product(const figure *f)
+{
+    if (strcmp(f->what, "OpenBLAS sgemm") == 0) return true;
+    return f->M == 1 && (strcmp(f->what, "product") == 0 || strcmp(f->what, "dense bf16") == 0);
 }
 
 /* One line for all figures of a product. */
@@ -409,15 +462,17 @@ static void print_figures(const bench *b)
     printf("  of the roof, M = 1\n");
     for (size_t i = 0; i < b->n_figures; i++) {
         const figure *f = &b->figures[i];
-        bool first = f->M == 1 || strcmp(f->what, "OpenBLAS sgemm") == 0;
-        if (f->threads == 1 && first && f->in == NARROW && strcmp(f->what, "rotation"))
-            print_product(b, f);
+        if (f->threads == 1 && f->in == NARROW && is_product(f)) print_product(b, f);
     }
     printf("\n\"1, down\" is %d x %d. ", NARROW, WIDE);
     if (b->threads > 1) printf("%dt: M = 1 and 512 with %d threads.", b->threads, b->threads);
     printf("\n\n");
     for (size_t i = 0; i < b->n_figures; i++) {
         const figure *f = &b->figures[i];
+        if (strcmp(f->what, "gate+up+SwiGLU") == 0)
+            printf("gate, up and SwiGLU in one, k %d, M = %zu, %d threads: %.2f e9 multiply-adds/s, "
+                   "%.2f of the two products' speed\n",
+                   f->bits, f->M, f->threads, f->value * 1e-9, f->roof_share);
         if (strcmp(f->what, "rotation") == 0)
             printf("rotation of %zu numbers: %.1f us, %.2f %% of the fastest product with them\n",
                    f->in, (double)f->in / f->value * 1e6, 100 * f->roof_share);
