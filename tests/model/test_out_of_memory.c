@@ -60,7 +60,7 @@ static void fail_each(const char *name, work_fn *f, long most)
     }
     print_message("%s: %ld allocations, every %ld of them failed; %ld did no harm, %ld were not "
                   "reached\n", name, all, step, unharmed, unreached);
-    assert_true(unreached * step < PL_MAX(all / 2, 1));
+    assert_true(unreached * step < PL_MAX(all / 10, 1));
     if (f(&err) != PLEACH_OK) fail_msg("%s, at the end: %s", name, err.message);
 }
 
@@ -153,8 +153,10 @@ static pleach_status quantize(const char *calib, pleach_error *err)
     s.force = 1;
     s.discard_partial = 1;
     pleach_status status = pleach_quantize(text_folder.path, out, &s, NULL, err);
+    long made = heap.made; /* what looking at the result takes is not part of the work */
     heap.left = -1;
     assert_true(stat(out, &st) == 0 ? opens(out) : status != PLEACH_OK);
+    heap.made = made;
     char command[1200];
     snprintf(command, sizeof command, "rm -rf '%s' '%s.partial'", out, out);
     assert_int_equal(system(command), 0);
