@@ -17,6 +17,8 @@ HEAD = '''/* SPDX-License-Identifier: Apache-2.0
 #include "turboquant.h"
 
 #include "base/compiler.h"
+
+/* clang-format off */
 '''
 
 

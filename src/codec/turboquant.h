@@ -128,7 +128,7 @@ typedef struct pl_turboquant_view {
     size_t scale_stride;         /* numbers from token to token */
     size_t scale_step;           /* numbers from group to group */
     pl_turboquant_number number; /* type of scales and zeros */
-    uint32_t group;              /* 32 or 64; the last is the rest of D */
+    uint32_t group;              /* numbers in a group, 32 or 64; the last has the rest of D */
 } pl_turboquant_view;
 
 /* The page at `page` of P tokens from its token `first` on; P = 1 is a record. */
