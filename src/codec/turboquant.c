@@ -5,6 +5,7 @@
 #include "turboquant.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/compiler.h"
 #include "base/half.h"
@@ -126,7 +127,7 @@ static void unpack(uint8_t *dst, const uint8_t *src, size_t n, uint32_t bits)
         unpack_bits(dst, src, n, 5);
         return;
     default:
-        unpack_bits(dst, src, n, 8);
+        memcpy(dst, src, n);
     }
 }
 

@@ -208,14 +208,14 @@ static PL_ALWAYS_INLINE void count_below(int32_t *codes, const float *x, size_t 
     }
 }
 
-/* The same by halving, for the 255 boundaries of 8 bits. */
-static void search_below(int32_t *codes, const float *x, size_t n, const float *boundaries)
+/* The same by halving, all numbers a step at a time: 2^bits - 1 boundaries. */
+static PL_ALWAYS_INLINE void search_below(int32_t *codes, const float *x, size_t n,
+                                          const float *boundaries, uint32_t bits)
 {
-    for (size_t i = 0; i < n; i++) {
-        int32_t c = 0;
-        for (int32_t half = 128; half; half /= 2) c += x[i] > boundaries[c + half - 1] ? half : 0;
-        codes[i] = c;
-    }
+    for (size_t i = 0; i < n; i++) codes[i] = 0;
+    for (int32_t half = 1 << (bits - 1); half; half /= 2)
+        for (size_t i = 0; i < n; i++)
+            codes[i] += -(int32_t)(x[i] > boundaries[codes[i] + half - 1]) & half;
 }
 
 static PL_ALWAYS_INLINE void encode_value_group(int32_t *codes, uint16_t *scale, const float *r,
@@ -233,8 +233,7 @@ static PL_ALWAYS_INLINE void encode_value_group(int32_t *codes, uint16_t *scale,
     *scale = pl_f32_to_fp16(s);
     const float step = s + EPSILON;
     for (size_t i = 0; i < n; i++) q[i] = r[i] / step;
-    if (bits == 8)
-        search_below(codes, q, n, boundaries);
+    if (bits >= 4) search_below(codes, q, n, boundaries, bits);
     else
         count_below(codes, q, n, boundaries, (1u << bits) - 1);
 }

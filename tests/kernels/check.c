@@ -33,6 +33,7 @@ static const struct {
     {"float", check_float},
     {"vector", check_vector},
     {"attention", check_attention},
+    {"turboquant", check_turboquant},
 };
 
 static const char *const levels[] = {"c", "avx2", "avx512", "avx512bf16", "neon", "dotprod"};
