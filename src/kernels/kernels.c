@@ -26,6 +26,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_rotate_c(k);
     pl_kernels_init_vector_c(k);
     pl_kernels_init_product_c(k);
+    pl_kernels_init_affine_c(k);
     pl_kernels_init_trellis_c(k);
     pl_kernels_init_float_c(k);
     pl_kernels_init_attention_c(k);
@@ -35,6 +36,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_rotate_avx2(k);
     pl_kernels_init_vector_avx2(k);
     pl_kernels_init_product_avx2(k);
+    pl_kernels_init_affine_avx2(k);
     pl_kernels_init_trellis_avx2(k);
     pl_kernels_init_float_avx2(k);
     pl_kernels_init_attention_avx2(k);

@@ -91,6 +91,36 @@ size_t pl_trellis_prepared_bytes(size_t block, size_t blocks, size_t M);
 typedef void pl_product_rows_fn(float *y, size_t y_stride, const float *w, size_t w_stride,
                                 size_t rows, const float *x, size_t x_stride, size_t M, size_t K);
 
+/* ---- affine products ------------------------------------------------------------------------- */
+
+enum { PL_AFFINE_BF16, PL_AFFINE_F16, PL_AFFINE_F32, PL_AFFINE_TYPES }; /* of scales and biases */
+
+/* Codes c(r, i) of 2, 3, 4, 5, 6 or 8 bits in groups that have a scale and a bias (docs/format.md,
+ * "Affine groups"), and activations rounded in the same groups. */
+typedef struct pl_affine_product {
+    const uint8_t *codes;        /* first row; any alignment */
+    size_t row_bytes;            /* from a row to the next */
+    const void *scales, *biases; /* [rows][n / group] as read from the file, any alignment */
+    int type;                    /* PL_AFFINE_... */
+    unsigned bits;
+    size_t group;   /* 32, 64 or 128 */
+    size_t rows, n; /* n inputs, a multiple of group */
+    size_t M;       /* 1 or more */
+    const int16_t *q;
+    size_t q_stride;    /* q [M][q_stride] */
+    const float *steps; /* [M][step_stride]: of group g its step, then f32(sum of its q) * step */
+    size_t step_stride;
+    float *out; /* [M][out_stride] */
+    size_t out_stride;
+} pl_affine_product;
+
+/* out[m][r] = sum over groups g of  (f32(sum over i of g of q[m][i] * c(r, i)) * step) * scale
+ *                                   + (f32(sum over i of g of q[m][i]) * step) * bias,
+ * groups in ascending order from 0, each product and sum rounded to f32. The inner sums are integers
+ * and fit in 32 bits. Exact: same bits on every ISA and for every M and rows; a NaN is any NaN. */
+typedef void pl_affine_product_fn(const pl_affine_product *p);
+pl_affine_product_fn pl_affine_product_c; /* serves other levels where there are few rows */
+
 /* ---- rows of plain codings ------------------------------------------------------------------- */
 
 /* dst[0..n) = what pl_dequantize_row gives for this type; n a multiple of the type's block, or of 8
@@ -103,7 +133,6 @@ typedef void pl_dequantize_fn(float *dst, const void *src, size_t n);
  * serves then. */
 typedef void pl_affine_row_fn(float *dst, const void *src, const void *scales, const void *biases,
                               size_t n, size_t group);
-enum { PL_AFFINE_BF16, PL_AFFINE_F16, PL_AFFINE_F32, PL_AFFINE_TYPES };
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
@@ -115,6 +144,7 @@ typedef struct pl_product_kernels {
     pl_trellis_product_fn *axis0_i8[3][2], *axis1_i8[3][2];
     pl_trellis_prepare_fn *prepare, *prepare_i8;
     pl_product_rows_fn *rows;
+    pl_affine_product_fn *affine_product;
     pl_dequantize_fn *bf16, *f16, *q8_0, *q4_0, *q4_1;
     pl_affine_row_fn *affine[9][PL_AFFINE_TYPES]; /* [bits] */
 } pl_product_kernels;
@@ -123,6 +153,8 @@ void pl_kernels_init_product_c(pl_kernels *k);
 void pl_kernels_init_product_avx2(pl_kernels *k);
 void pl_kernels_init_product_avx512(pl_kernels *k);
 void pl_kernels_init_product_neon(pl_kernels *k);
+void pl_kernels_init_affine_c(pl_kernels *k);
+void pl_kernels_init_affine_avx2(pl_kernels *k);
 void pl_kernels_init_trellis_c(pl_kernels *k);
 void pl_kernels_init_trellis_avx2(pl_kernels *k);
 void pl_kernels_init_trellis_avx512(pl_kernels *k);

@@ -59,7 +59,7 @@ static void plan_task(const pl_compute *c, pl_linear_task *t, cursor *at)
     if (pl_linear_task_is_integer(c, t->l)) {
         t->q = take(at, t->rows * t->q_stride * sizeof *t->q);
         t->steps = take(at, t->rows * t->groups * sizeof *t->steps);
-        if (g->axis) t->prepared = take(at, pl_linear_task_tiles(t) * t->prepared_stride);
+        if (t->prepared_stride) t->prepared = take(at, pl_linear_task_tiles(t) * t->prepared_stride);
     }
     if (pl_linear_float_is(c, t->l)) t->floats = take(at, t->M * t->float_bytes);
     if (t->splits && t->M <= PL_NARROW)

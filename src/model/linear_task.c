@@ -26,7 +26,7 @@ static bool is_axis0(const pl_linear *l)
 
 bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l)
 {
-    return l->w.coding == PL_CODING_TRELLIS &&
+    return l->w.coding != PL_CODING_DENSE &&
            (c->arith == PLEACH_ARITH_INT16 || c->arith == PLEACH_ARITH_INT16X2 ||
             c->arith == PLEACH_ARITH_INT8);
 }
@@ -63,6 +63,9 @@ void pl_linear_task_shape(const pl_compute *c, pl_linear_task *t)
         t->units = blocks * (t->M <= PL_NARROW ? t->splits : pl_linear_task_tiles(t));
         t->groups = ceil_div(g->rows, PL_GROUP_AXIS0);
         t->q_stride = t->groups * PL_GROUP_AXIS0;
+    } else if (integer && t->l->w.coding == PL_CODING_AFFINE) {
+        pl_linear_affine_shape(t);
+        return;
     } else if (integer) {
         t->units = ceil_div(t->l->w.out, PL_UNIT_ROWS) * pl_linear_task_tiles(t);
         t->groups = g->cols / g->block * pl_block_groups(g->block);
@@ -84,7 +87,9 @@ size_t pl_linear_task_scratch(const pl_compute *c, const pl_linear_task *t)
 {
     const pl_weight *w = &t->l->w;
     size_t T = w->trellis.block, M = PL_MIN(t->rows, PL_PRODUCT_ROWS);
-    if (pl_linear_task_is_integer(c, t->l))
+    bool integer = pl_linear_task_is_integer(c, t->l);
+    if (integer && w->coding == PL_CODING_AFFINE) return pl_linear_affine_scratch(t);
+    if (integer)
         return pl_trellis_product_scratch(T, M) + M * PL_MAX(T, PL_UNIT_ROWS) * sizeof(float);
     if (pl_linear_float_is(c, t->l)) return pl_linear_float_scratch(t);
     return decoded_rows(t) * decoded_stride(w) * sizeof(float);
@@ -104,23 +109,32 @@ size_t pl_linear_task_row_bytes(const pl_linear_task *t)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* One group of n numbers from `first` of row m on, and zeros up to `end`. */
-static void quantize_group(const pl_compute *c, const pl_linear_task *t, size_t m, size_t group,
-                           size_t first, size_t n, size_t end, const float *scale)
+void pl_linear_task_round(const pl_compute *c, const pl_linear_task *t, size_t m, size_t first,
+                          size_t n, const float *scale, float step[2])
 {
     const pl_product_kernels *k = &c->kernels.product;
     const float *x = t->x + m * t->l->w.in + PL_MIN(first, t->l->w.in);
     int16_t *q = t->q + m * t->limbs * t->q_stride + first;
-    float *step = t->steps + m * t->limbs * t->groups + group;
     if (t->limbs == 2) {
-        step[t->groups] = k->quantize_i16x2(q, q + t->q_stride, x, scale, n);
-        step[0] = 32768 * step[t->groups];
+        step[1] = k->quantize_i16x2(q, q + t->q_stride, x, scale, n);
+        step[0] = 32768 * step[1];
     } else {
         pl_quantize_fn *quantize = c->arith == PLEACH_ARITH_INT8 ? k->quantize_i8 : k->quantize_i16;
-        *step = quantize(q, x, scale, n);
+        step[0] = quantize(q, x, scale, n);
     }
-    for (size_t i = 0; i < t->limbs; i++)
-        memset(q + i * t->q_stride + n, 0, (end - first - n) * sizeof *q);
+}
+
+/* One group of n numbers from `first` of row m on, and zeros up to `end`. */
+static void quantize_group(const pl_compute *c, const pl_linear_task *t, size_t m, size_t group,
+                           size_t first, size_t n, size_t end, const float *scale)
+{
+    float step[2];
+    pl_linear_task_round(c, t, m, first, n, scale, step);
+    for (size_t i = 0; i < t->limbs; i++) {
+        size_t row = m * t->limbs + i;
+        t->steps[row * t->groups + group] = step[i];
+        memset(t->q + row * t->q_stride + first + n, 0, (end - first - n) * sizeof *t->q);
+    }
 }
 
 void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_t m)
@@ -128,6 +142,10 @@ void pl_linear_task_quantize(const pl_compute *c, const pl_linear_task *t, size_
     const pl_weight *w = &t->l->w;
     if (t->floats) {
         pl_linear_float_prepare(c, t, m);
+        return;
+    }
+    if (w->coding == PL_CODING_AFFINE) {
+        pl_linear_affine_quantize(c, t, m);
         return;
     }
     if (w->trellis.axis == 0) {
@@ -310,6 +328,8 @@ void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t uni
 {
     if (pl_linear_float_is(c, t->l))
         pl_linear_float_run(c, t, unit, scratch);
+    else if (t->q && t->l->w.coding == PL_CODING_AFFINE)
+        pl_linear_affine_run(c, t, unit, scratch);
     else if (t->l->w.coding != PL_CODING_TRELLIS)
         run_rows(c, t, unit, scratch);
     else

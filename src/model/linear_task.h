@@ -24,10 +24,11 @@ typedef struct pl_linear_task {
     /* With one tile of rows: unit u computes up to `width` columns of y from u % across * width on,
      * or a split's part of them. */
     size_t across, width;
-    /* Trellis weights in integer arithmetic: rows = limbs M, those of one row of x together. */
+    /* Trellis and affine weights in integer arithmetic: rows = limbs M, those of one row of x
+     * together. */
     size_t limbs, rows;
     int16_t *q;        /* [rows][q_stride] */
-    float *steps;      /* [rows][groups] */
+    float *steps;      /* [rows][groups]; affine [rows][groups / 2][2] (product.h) */
     uint8_t *prepared; /* axis 1: one part per PL_PRODUCT_ROWS rows, prepared_stride apart */
     size_t q_stride, groups, prepared_stride;
     /* Trellis weights in f32 and bf16. */
@@ -38,7 +39,7 @@ typedef struct pl_linear_task {
     float *partials; /* [splits][rows][cols] when M <= PL_NARROW */
 } pl_linear_task;
 
-/* Integer arithmetic and a trellis weight. */
+/* Integer arithmetic and a trellis or affine weight. */
 bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l);
 /* Pieces of up to PL_PRODUCT_ROWS integer rows. */
 size_t pl_linear_task_tiles(const pl_linear_task *t);
@@ -57,9 +58,21 @@ void pl_linear_task_run(const pl_compute *c, const pl_linear_task *t, size_t uni
 void pl_linear_task_finish(const pl_compute *c, const pl_linear_task *t, size_t m, size_t first,
                            size_t n);
 
+/* Row m of x, n numbers from `first` on, to integers of one group: q from the same place on in the
+ * row's limbs, a step for each. */
+void pl_linear_task_round(const pl_compute *c, const pl_linear_task *t, size_t m, size_t first,
+                          size_t n, const float *scale, float step[2]);
+
 /* Codes of a block of the stored matrix, and bytes from a stored row's to the next one's. */
 const uint8_t *pl_linear_task_codes(const pl_linear_task *t, size_t row, size_t block);
 size_t pl_linear_task_row_bytes(const pl_linear_task *t);
+
+/* ---- linear_affine.c: the same for affine weights in integer arithmetic ----------------------- */
+
+void pl_linear_affine_shape(pl_linear_task *t);
+size_t pl_linear_affine_scratch(const pl_linear_task *t);
+void pl_linear_affine_quantize(const pl_compute *c, const pl_linear_task *t, size_t m);
+void pl_linear_affine_run(const pl_compute *c, const pl_linear_task *t, size_t unit, void *scratch);
 
 /* ---- linear_float.c: the same for trellis weights in f32 and bf16 ---------------------------- */
 

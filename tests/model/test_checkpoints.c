@@ -99,12 +99,15 @@ static void packed_checkpoint_matches_dequantised(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* The arithmetics differ from that by the rounding of weights or of activations. */
+/* The arithmetics differ from that by the rounding of weights or of activations. This checkpoint's
+ * other layers are affine, of 3 and 4 bits with bf16 scales: the golden weights are rounded to bf16
+ * twice, and integer arithmetic has them as they are meant, which is .0107 of the difference. */
 static void packed_checkpoint_is_close(void **state)
 {
     (void)state;
     const pleach_arith ariths[] = {PLEACH_ARITH_INT16, PLEACH_ARITH_INT16X2, PLEACH_ARITH_F32,
                                    PLEACH_ARITH_BF16, PLEACH_ARITH_INT8};
+    const double bounds[] = {0.015, 0.015, 0.01, 0.01, 0.04};
     char path[512];
     checkpoint_path(path, "llama-packed");
     golden g = open_golden("llama-packed");
@@ -124,7 +127,7 @@ static void packed_checkpoint_is_close(void **state)
         double share = sqrt(error / (double)n) / deviation;
         print_message("%s: logits off by %.5f of their deviation\n", pleach_arith_name(ariths[a]),
                       share);
-        assert_true(share < (ariths[a] == PLEACH_ARITH_INT8 ? 0.04 : 0.01));
+        assert_true(share < bounds[a]);
         pleach_model_close(m);
     }
     pl_free(logits);
