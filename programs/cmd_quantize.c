@@ -48,6 +48,15 @@ static void defaults(void *values)
     v->refine = s.refine;
 }
 
+/* Before the work, and out at once; JSON has it at the end. */
+static void show_promise(void *values, uint64_t bytes)
+{
+    const quantize_values *v = values;
+    if (v->json) return;
+    print_memory(bytes);
+    fflush(stdout);
+}
+
 static int show_progress(void *user, const pleach_quantize_progress *p)
 {
     char text[32];
@@ -97,6 +106,8 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->force = v->force;
     s->discard_partial = v->restart;
     s->progress = show_progress;
+    s->promise = show_promise;
+    s->user = (void *)(uintptr_t)v;
 }
 
 /* ---- several budgets ----------------------------------------------------------------------- */
@@ -108,6 +119,16 @@ typedef struct budget_list {
     double bits[MOST_BUDGETS];
     char text[MOST_BUDGETS][16]; /* as given */
 } budget_list;
+
+/* The same work twice, under two names or one, is a slip of the user's. */
+static int check_new(const budget_list *b)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (b->bits[i] == b->bits[b->n])
+            return fail_usage("--budget: \"%s\" and \"%s\" are the same number", b->text[i],
+                              b->text[b->n]);
+    return EXIT_OK;
+}
 
 /* "2.5,3,3.5" */
 static int parse_budgets(const char *list, budget_list *b)
@@ -123,6 +144,7 @@ static int parse_budgets(const char *list, budget_list *b)
             !(b->bits[b->n] >= 2 && b->bits[b->n] <= 16))
             return fail_usage("--budget: expected bits a weight from 2 to 16, or several with "
                               "commas between, found \"%s\"", text);
+        if (check_new(b)) return EXIT_USAGE;
         b->n++;
         list += size + (list[size] == ',');
     }

@@ -36,6 +36,12 @@ static void print_warnings(const pleach_quantize_summary *s)
     }
 }
 
+void print_memory(uint64_t bytes)
+{
+    char text[32];
+    printf("memory          at most %s\n", bytes_text(bytes, text));
+}
+
 void print_summary(const pleach_quantize_summary *s, const char *out, bool dry_run)
 {
     char text[32];
@@ -46,7 +52,7 @@ void print_summary(const pleach_quantize_summary *s, const char *out, bool dry_r
     printf("block matrices  %s, %.3f bits a weight, %" PRIu64 " weights\n",
            bytes_text(s->block_bytes, text), s->block_bits, s->block_weights);
     if (dry_run) {
-        printf("memory          at most %s\n", bytes_text(s->peak_memory, text));
+        print_memory(s->peak_memory);
         print_warnings(s);
         return;
     }

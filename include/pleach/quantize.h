@@ -35,6 +35,9 @@ typedef struct pleach_quantize_progress {
 /* Non-zero return stops; what is done is kept for resuming. */
 typedef int pleach_quantize_progress_fn(void *user, const pleach_quantize_progress *p);
 
+/* Told once, when all that is cheap to check is checked and before the work begins. */
+typedef void pleach_quantize_promise_fn(void *user, uint64_t peak_memory);
+
 typedef struct pleach_quantize_settings {
     uint32_t bits;         /* 2, 3 or 4 for linear layers inside blocks; default 3 */
     /* Bits module by module instead; docs/quantize.md, "Budget". */
@@ -79,8 +82,9 @@ typedef struct pleach_quantize_settings {
     int force;             /* 1: replace an existing output */
     int discard_partial;   /* 1: start over where partial work of other settings lies in the way */
     pleach_quantize_progress_fn *progress; /* may be NULL */
+    pleach_quantize_promise_fn *promise;   /* the summary's peak_memory, ahead of it; may be NULL */
     void *user;
-    unsigned char reserved[64];
+    unsigned char reserved[56];
 } pleach_quantize_settings;
 
 PLEACH_API void pleach_quantize_settings_defaults(pleach_quantize_settings *s);

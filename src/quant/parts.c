@@ -300,7 +300,7 @@ static pleach_status make_all(pool *p, pleach_error *err)
 
 pleach_status pl_parts_make(pl_parts *parts, pleach_error *err)
 {
-    pool p = {.parts = parts, .n_workers = pl_parts_at_once(parts->plan),
+    pool p = {.parts = parts, .n_workers = parts->plan->at_once,
               .done = parts->resumed_weights, .failed = SIZE_MAX};
     p.workers = pl_calloc((size_t)p.n_workers, sizeof *p.workers);
     if (!p.workers) return pl_fail_memory(err, "the coders", (size_t)p.n_workers * sizeof(worker));

@@ -19,6 +19,7 @@
 #include "parts.h"
 #include "plan_bits.h"
 #include "refine.h"
+#include "report.h"
 #include "rotate_matrix.h"
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -341,7 +342,7 @@ static uint64_t item_memory(const pl_plan *plan, const pl_plan_item *item)
 void pl_plan_total(pl_plan *plan)
 {
     plan->weights = plan->bytes = plan->block_weights = plan->block_bytes = 0;
-    plan->part_bytes = plan->module_memory = 0;
+    plan->part_bytes = 0;
     for (size_t i = 0; i < plan->n_items; i++) {
         const pl_plan_item *item = &plan->items[i];
         uint64_t weights = item->module.out * item->module.in;
@@ -352,7 +353,6 @@ void pl_plan_total(pl_plan *plan)
             plan->block_bytes += item->bytes;
         }
         if (item->coding != PL_CODING_DENSE) plan->part_bytes += item->bytes;
-        plan->module_memory = PL_MAX(plan->module_memory, item_memory(plan, item));
     }
     for (size_t i = 0; i < plan->n_carried; i++) {
         const pl_tensor *t = plan->carried[i];
@@ -360,14 +360,35 @@ void pl_plan_total(pl_plan *plan)
         plan->weights += n;
         plan->bytes += n * pl_dtype_get(pl_kept_type(t))->block_bytes;
     }
+}
+
+/* Pages of the source and of the result, all of them. */
+static uint64_t model_pages(const pl_plan *plan)
+{
+    uint64_t pages = plan->bytes;
+    for (size_t i = 0; i < plan->n_items; i++) pages += plan->items[i].source.weight->n_bytes;
+    return pages;
+}
+
+/* Before a budget is spent, so that what is promised then is kept whatever it buys: until it is
+ * spent, modules have the most bits that it can give. */
+static void plan_memory(pl_plan *plan)
+{
+    plan->module_memory = 0;
+    for (size_t i = 0; i < plan->n_items; i++)
+        plan->module_memory = PL_MAX(plan->module_memory, item_memory(plan, &plan->items[i]));
     plan->module_memory += pl_coder_memory(plan->items, plan->n_items, &plan->feedback);
-    plan->peak_memory = plan->module_memory * (uint64_t)pl_parts_at_once(plan) + PL_FIXED_MEMORY;
+    plan->at_once = pl_parts_at_once(plan);
+    plan->peak_memory = plan->module_memory * (uint64_t)plan->at_once + PL_FIXED_MEMORY;
     plan->peak_memory = PL_MAX(plan->peak_memory, pl_calibration_memory(plan));
     if (plan->settings.refine) {
         pl_refine_settings s = pl_refine_plan(plan);
         uint64_t refining = pl_refine_memory(plan->config, &s, plan->settings.calib_tokens);
-        plan->peak_memory = PL_MAX(plan->peak_memory, refining + PL_FIXED_MEMORY);
+        plan->peak_memory =
+            PL_MAX(plan->peak_memory, model_pages(plan) + refining + PL_FIXED_MEMORY);
     }
+    if (plan->settings.report_text)
+        plan->peak_memory = PL_MAX(plan->peak_memory, pl_report_memory(plan) + PL_FIXED_MEMORY);
 }
 
 static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
@@ -409,6 +430,7 @@ static pleach_status plan_all(pl_plan *plan, pleach_error *err)
     PL_TRY(plan_carried(plan, err));
     PL_TRY(pl_plan_bits(plan, err));
     pl_plan_total(plan);
+    plan_memory(plan);
     PL_TRY(check_memory(plan, err));
     return pl_has_budget(plan) ? pl_budget_check(plan, err) : PLEACH_OK;
 }

@@ -53,13 +53,14 @@ typedef struct pl_plan {
     uint64_t weights, bytes, block_weights, block_bytes;
     uint64_t part_bytes;               /* of the modules that are coded */
     uint64_t module_memory;            /* for each that is coded at once */
+    int at_once;                       /* how many that are */
     uint64_t peak_memory;
 } pl_plan;
 
 pleach_status pl_plan_open(pl_plan *plan, const pleach_checkpoint *source,
                            const pleach_quantize_settings *settings, pleach_error *err);
 void pl_plan_close(pl_plan *plan); /* accepts a zeroed one */
-/* Sums up weights, bytes and memory again, after items have changed. */
+/* Sums up weights and bytes again, after items have changed. */
 void pl_plan_total(pl_plan *plan);
 
 /* The tensors that hold a coded module: names, types, shapes and sizes, without data. */

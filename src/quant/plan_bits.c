@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "budget.h"
 #include "format/json.h"
 
 #define PLAN_FORMAT "pleach plan 1"
@@ -133,6 +134,11 @@ pleach_status pl_plan_bits(pl_plan *plan, pleach_error *err)
     const pleach_quantize_settings *s = &plan->settings;
     if (s->plan) PL_TRY(read_plan(plan, s->plan, err));
     for (size_t i = 0; i < s->n_bits_for; i++) PL_TRY(apply_pattern(plan, s->bits_for[i], err));
+    for (size_t i = 0; pl_has_budget(plan) && i < plan->n_items; i++) {
+        pl_plan_item *item = &plan->items[i];
+        if (item->coding == PL_CODING_TRELLIS && !item->bits_fixed)
+            pl_item_set_bits(item, PL_MAX_K);
+    }
     return PLEACH_OK;
 }
 

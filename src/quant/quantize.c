@@ -413,6 +413,8 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
     PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
     PL_TRY(pl_calibration_open(&r->calibration, &r->plan, &r->warnings, err));
+    const pleach_quantize_settings *set = &r->plan.settings;
+    if (set->promise) set->promise(set->user, r->plan.peak_memory);
     PL_TRY(open_job(r, err));
     PL_TRY(calibrate(r, err));
     PL_TRY(spend_budget(&r->plan, r->calibration.statistics, &r->kernels, &r->warnings, err));

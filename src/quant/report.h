@@ -5,8 +5,8 @@
 #ifndef PL_QUANT_REPORT_H
 #define PL_QUANT_REPORT_H
 
+#include "plan.h"
 #include "pleach/eval.h"
-#include "pleach/quantize.h"
 
 typedef struct pl_report {
     const char *source;                       /* as it was given */
@@ -18,6 +18,8 @@ typedef struct pl_report {
 
 /* Whether settings->report_text, if any, can be read: a slip is found before the work. */
 pleach_status pl_report_check(const pleach_quantize_settings *settings, pleach_error *err);
+/* Bytes that scoring takes at most, pages of both models included; 0 without a text. */
+uint64_t pl_report_memory(const pl_plan *plan);
 /* Scores the folder `dir` on settings->report_text, with the source as teacher. */
 pleach_status pl_report_evaluate(const pl_report *r, const char *dir, pleach_eval_result *result,
                                  pleach_error *err);

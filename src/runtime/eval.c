@@ -11,11 +11,14 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "evaluation.h"
 #include "model/distribution.h"
 #include "session.h"
 
 /* Logits of one model held at once: 255 rows of 49152. */
 #define SLICE_FLOATS ((size_t)255 * 49152)
+/* Memory for a byte of text while it is tokenised and scored, at a token each. */
+#define TEXT_BYTES 32
 
 void pleach_eval_settings_defaults(pleach_eval_settings *s)
 {
@@ -213,13 +216,18 @@ static pleach_status open_one(const evaluation *e, const pleach_model *m, pleach
                    : pl_fail_memory(err, "logits", e->slice * e->vocab * sizeof **logits);
 }
 
+static size_t slice_rows(size_t vocab, size_t scored)
+{
+    return PL_MAX(PL_MIN(SLICE_FLOATS / vocab, PL_MIN(scored, (size_t)255)), 1);
+}
+
 static pleach_status evaluate(evaluation *e, const char *text, size_t size, pleach_eval_result *r,
                               pleach_error *err)
 {
     size_t chunks, scored = e->set->context - 1 - first_scored(e->set);
     PL_TRY(check(e, err));
     PL_TRY(tokenize(e, text, size, &chunks, err));
-    e->slice = PL_MAX(PL_MIN(SLICE_FLOATS / e->vocab, PL_MIN(scored, (size_t)255)), 1);
+    e->slice = slice_rows(e->vocab, scored);
     PL_TRY(open_one(e, e->model, &e->session, &e->logits, err));
     if (e->teacher) PL_TRY(open_one(e, e->teacher, &e->teacher_session, &e->teacher_logits, err));
     e->scores = pl_alloc(chunks, scored * sizeof *e->scores);
@@ -257,4 +265,17 @@ pleach_status pleach_eval(const pleach_model *model, const pleach_model *teacher
     pl_free(e.ids);
     pl_free(e.scores);
     return status;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+uint64_t pl_eval_memory(const pl_config *g, const pleach_eval_settings *s, uint64_t text)
+{
+    size_t scored = s->context - 1 - first_scored(s);
+    uint64_t heads = (uint64_t)g->n_heads * g->head_dim, kv = (uint64_t)g->n_kv_heads * g->head_dim;
+    uint64_t logits = (uint64_t)slice_rows(g->vocab_size, scored) * g->vocab_size;
+    uint64_t cache = 2 * kv * g->n_layers * (s->context + PL_CACHE_PAGE);
+    uint64_t rows = s->context * (3 * (uint64_t)g->hidden_size + 2 * heads + 2 * kv +
+                                  2 * (uint64_t)g->intermediate_size + g->rope.dims);
+    return 2 * (logits + cache + rows) * sizeof(float) + TEXT_BYTES * text;
 }

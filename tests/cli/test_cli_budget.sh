@@ -8,6 +8,7 @@ bits_of() { "$PLEACH" inspect "$1" --json | sed -n 's/.*"block_bits": *\([0-9.]*
 
 # Several budgets make several folders; one makes the one that was named.
 expect 0 '' "$PLEACH" "${plain[@]}" "$work/b/" --budget 2.6,3,3.5 --force
+[ "$(grep -c '^memory  ' "$out")" -eq 3 ] || fault "not a promise of memory for each budget"
 [ ! -e "$work/b" ] || fault "OUT itself was made"
 for rate in 2.6 3 3.5; do
     expect_output "^output .*/b-$rate$"
@@ -20,6 +21,9 @@ expect 0 '' "$PLEACH" "${plain[@]}" "$work/none" --budget 2.6,3 --dry-run --json
 expect_output '"out": ".*none-3"'
 for bad in 1 x 2.5x 2,,3 , 2.5,17 nan; do
     expect 2 '--budget' "$PLEACH" "${plain[@]}" "$work/none" --budget $bad
+done
+for twice in 2.5,2.5 2.5,3,2.50; do
+    expect 2 'same number' "$PLEACH" "${plain[@]}" "$work/none" --budget $twice
 done
 expect 1 'cannot be met' "$PLEACH" "${plain[@]}" "$work/none" --budget 2.01
 expect 1 'files of weights take' "$PLEACH" "${plain[@]}" "$work/none" --budget-file 0.00001

@@ -29,6 +29,8 @@ done
 expect 0 '' "$PLEACH" "${plain[@]}" "$work/options" --bits 3 --state-bits 16 --embed-bits 16 \
     --rotate none --keep '*.down_proj' --seed 9 --json
 expect_output '"relative_error": 0\.'
+expect_output '"peak_memory": '
+! grep -q '^memory' "$out" || fault "JSON and something else"
 expect 0 '' "$PLEACH" inspect "$work/options"
 expect_output ' L 16 '
 expect_output '^128x256 .*dense .*down_proj'
@@ -91,6 +93,7 @@ if [ $status -eq 0 ]; then
     echo "note: quantizing ended before it could be interrupted"
 else
     [ $status -eq 130 ] || fault "an interrupted quantize gives $status: $(cat "$err")"
+    expect_output '^memory          at most ' # was said before the work
     [ ! -e "$work/cut" ] || fault "half a model lies under the final name"
     expect 1 'bits' "$PLEACH" "${plain[@]}" "$work/cut" "${slow[@]}" --bits 3
     expect 0 '' "$PLEACH" "${plain[@]}" "$work/cut" "${slow[@]}"
