@@ -79,6 +79,7 @@ pleach_status pleach_trellis_expand(const pleach_trellis *t, uint16_t *dst, cons
         for (uint64_t b = 0; b < t->cols / t->block; b += run_of(t), dst += run_of(t) * t->block)
             expand(dst, block_at(t, src, row, b), t->block, run_of(t), scale_at(scales, row),
                    stream);
+    pl_stream_end();
     return PLEACH_OK;
 }
 
@@ -90,5 +91,6 @@ pleach_status pleach_trellis_decode(const pleach_trellis *t, float *dst, const u
     best_kernels(&k);
     decode_rows(t, &k, dst, src, scales, 0, t->rows,
                 t->rows * t->cols * sizeof *dst >= STREAM_BYTES);
+    pl_stream_end();
     return PLEACH_OK;
 }

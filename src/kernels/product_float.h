@@ -20,7 +20,7 @@ typedef struct pl_float_product {
     size_t rows;          /* stored rows */
     size_t block, blocks; /* T; blocks side by side: axis 1 alone */
     size_t split;         /* axis 0: stored rows of a partial sum, even */
-    const float *scales;  /* [rows]: bf16 alone */
+    const float *scales;  /* [rows]: bf16 alone; numbers of fp16 */
     size_t M;             /* 1 or more */
     const void *x;        /* what prepare made of M activation rows, x_bytes apart */
     size_t x_bytes;
@@ -50,12 +50,20 @@ size_t pl_float_prepared_bytes(size_t block, size_t blocks); /* axis 0: of (n, 1
 
 /* Neighbouring blocks of one stored row as plain numbers dst[blocks * T]. Expand contract:
  * bf16(f32(y / 147.80...) * scale); decode contract: f32(y) * f32(1 / 147.80...) * scale.
- * `stream` keeps the result out of the caches where the level can. Exact; a NaN scale is any NaN.
- */
+ * `stream` keeps the result out of the caches where the level can; pl_stream_end then comes before
+ * other threads may read it. Exact; a NaN scale is any NaN. */
 typedef void pl_trellis_expand_fn(uint16_t *dst, const uint8_t *codes, size_t T, size_t blocks,
                                   float scale, bool stream);
 typedef void pl_trellis_decode_fn(float *dst, const uint8_t *codes, size_t T, size_t blocks,
                                   float scale, bool stream);
+
+/* Once for many rows: it waits until what was streamed has left the core. */
+static inline void pl_stream_end(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_sfence();
+#endif
+}
 
 typedef struct pl_float_kernels {
     /* [type][k - 2][L == 16] */

@@ -63,7 +63,8 @@ static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsign
     p->x = check_buffer(t, M * p->width * 4, 4);
     for (size_t m = 0; m < M; m++) check_fill_f32(t, p->x + m * p->width, p->width);
     p->scales = check_buffer(t, p->t.rows * 4, 4);
-    for (size_t r = 0; r < p->t.rows; r++) p->scales[r] = (float)check_normal(t);
+    for (size_t r = 0; r < p->t.rows; r++)
+        p->scales[r] = pl_fp16_to_f32(pl_f32_to_fp16((float)check_normal(t)));
     p->prepared = check_buffer(t, M * p->x_bytes, 64);
     p->scratch = check_buffer(t, pl_float_product_scratch(T, M), 64);
 }

@@ -61,32 +61,18 @@ static PL_ALWAYS_INLINE fvec real(__m512i x)
     return _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_set1_epi32(-510), x, _mm512_set1_epi8(1)));
 }
 
-static PL_ALWAYS_INLINE void store_halves(uint16_t *y, const __m512i v[4], size_t lanes, bool nt)
+static PL_ALWAYS_INLINE fvec anchored(__m512i x)
 {
-    __m512i a[4], b[4], c[4], quads[4];
-    for (int j = 0; j < 2; j++) {
-        a[2 * j] = _mm512_unpacklo_epi32(v[2 * j], v[2 * j + 1]);
-        a[2 * j + 1] = _mm512_unpackhi_epi32(v[2 * j], v[2 * j + 1]);
-    }
-    for (int j = 0; j < 2; j++) { /* part p of b[j]: lane 4 p + j */
-        b[2 * j] = _mm512_unpacklo_epi64(a[j], a[2 + j]);
-        b[2 * j + 1] = _mm512_unpackhi_epi64(a[j], a[2 + j]);
-    }
-    for (int j = 0; j < 2; j++) {
-        c[j] = _mm512_shuffle_i32x4(b[3 - 2 * j], b[2 - 2 * j], 0x44);
-        c[2 + j] = _mm512_shuffle_i32x4(b[3 - 2 * j], b[2 - 2 * j], 0xee);
-    }
-    for (int j = 0; j < 2; j++) { /* lanes 4 p + 3 .. 4 p */
-        quads[2 * j] = _mm512_shuffle_i32x4(c[2 * j], c[2 * j + 1], 0x88);
-        quads[2 * j + 1] = _mm512_shuffle_i32x4(c[2 * j], c[2 * j + 1], 0xdd);
-    }
-    for (int p = 3; p >= 0; p--) {
-        if ((size_t)p * 4 >= lanes) continue;
-        if (nt)
-            _mm512_stream_si512((void *)(y - 24 - 32 * p), quads[p]);
-        else
-            _mm512_storeu_si512(y - 24 - 32 * p, quads[p]);
-    }
+    const __m512i anchor = _mm512_set1_epi32(0x4b400000 - 510);
+    return _mm512_castsi512_ps(_mm512_dpbusd_epi32(anchor, x, _mm512_set1_epi8(1)));
+}
+
+static PL_ALWAYS_INLINE void store_vec(void *to, __m512i v, bool nt)
+{
+    if (nt)
+        _mm512_stream_si512(to, v);
+    else
+        _mm512_storeu_si512(to, v);
 }
 
 #endif

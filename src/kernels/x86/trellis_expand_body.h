@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packed numbers as plain ones, for x86: the part that all levels share. The including file has
- * what trellis_float_body.h asks for and
+ * Packed numbers as bf16, for x86: the part that all levels share. The including file has what
+ * trellis_float_body.h asks for and
+ *   pair_states(s, code, k, L)  2 LANES neighbouring numbers in the order of the result, whose last
+ *                               number's code begins at `code`: s[0] the first, third ..., s[1]
+ *                               the second, fourth ...
  *   halves(a, b)                f32 rounded to bf16, a in the low and b in the high half of a lane
- *   store_halves(y, v, n, nt)   steps 7 and 6, 5 and 4, ... of n lanes, as such halves v[4], to
- *                               y[-8 l ..] for lane l, past the caches if nt
+ *   halves_of_factor(a, b)      the same where no number is half-way between two
+ *   store_vec(to, v, nt)        past the caches if nt; before others read it, pl_stream_end
  *
- * Eight steps of a lane are eight neighbouring numbers, the first step last. */
+ * Neighbours lie in one lane's halves, so that nothing needs to be put in order afterwards. */
 #ifndef PL_KERNELS_TRELLIS_EXPAND_BODY_H
 #define PL_KERNELS_TRELLIS_EXPAND_BODY_H
 
@@ -15,14 +18,34 @@
 #include <stdbool.h>
 
 #include "base/compiler.h"
+#include "kernels/expand_factor.h"
 #include "trellis_codes.h"
 
-/* y / 147.80... correctly rounded: two constants make up its inverse to 48 bits, and the fused
- * multiply-add rounds once. That this is so for every y is one of the tests. */
-static PL_ALWAYS_INLINE fvec quotient(fvec y)
+/* What makes weights of numbers: the row's scale, or its factor f with -1.5 * 2^23 f. */
+typedef struct row_scale {
+    fvec scale, offset;
+} row_scale;
+
+static PL_ALWAYS_INLINE row_scale by_factor(float scale)
+{
+    float factor = pl_expand_factor(scale);
+    return (row_scale){f_splat(factor), f_splat(factor * -0x1.8p23f)};
+}
+
+/* y times the row's factor, from 1.5 * 2^23 + y: what is taken off is exact, and gone before the
+ * sum is rounded. */
+static PL_ALWAYS_INLINE fvec times_factor(fvec anchored, row_scale r)
+{
+    return f_fma(anchored, r.scale, r.offset);
+}
+
+/* y / 147.80... correctly rounded, times the scale: two constants make up the inverse to 48 bits,
+ * and the fused multiply-add rounds once. That this is so for every y is one of the tests. */
+static PL_ALWAYS_INLINE fvec times_scale(vec x, row_scale r)
 {
     const float high = 0x1.bb688ep-8f, low = -0x1.e90d7cp-33f;
-    return f_fma(y, f_splat(high), f_mul(y, f_splat(low)));
+    fvec y = real(x);
+    return f_mul(f_fma(y, f_splat(high), f_mul(y, f_splat(low))), r.scale);
 }
 
 /* Whether blocks of 32 numbers and more at p can be stored past the caches. */
@@ -31,40 +54,78 @@ static PL_ALWAYS_INLINE bool streams(const void *p, bool wanted)
     return wanted && (uintptr_t)p % sizeof(vec) == 0;
 }
 
-static PL_ALWAYS_INLINE void expand_span(uint16_t *y, const uint8_t *code, size_t lanes, fvec scale,
-                                         int k, int L, int first, bool nt)
+/* Numbers of a run, the least that a block has; bytes of its codes, with some to spare. */
+enum { RUN = 32, END_BYTES = 4 * RUN / 8 + 16 };
+
+/* Holds v in a register and in its place among others of these. */
+#define HOLD(v) __asm__ volatile("" : "+v"(v))
+
+/* 32 numbers, each step of the work for all of them together: processors look ahead, but not as far
+ * as it takes to keep all units busy with the one after the other. */
+static PL_ALWAYS_INLINE void expand_run(uint16_t *dst, const uint8_t *code, row_scale r, int k,
+                                        int L, bool factor, bool nt)
 {
-    windows w = open_windows(code, k, first);
-    vec v[4];
-    for (int j = 0; j < 4; j++) {
-        fvec a = f_mul(quotient(real(number(w, k, L, 7 - 2 * j))), scale);
-        fvec b = f_mul(quotient(real(number(w, k, L, 6 - 2 * j))), scale);
-        v[j] = halves(a, b);
+    enum { N = RUN / LANES };
+    vec x[N];
+    fvec w[N];
+    PL_UNROLL
+    for (int i = 0; i < N; i += 2) pair_states(x + i, code + (N - 2 - i) * LANES * k / 8, k, L);
+    PL_UNROLL
+    for (int i = 0; i < N; i++) {
+        x[i] = congruence(x[i]);
+        HOLD(x[i]);
     }
-    store_halves(y, v, lanes, nt);
+    PL_UNROLL
+    for (int i = 0; i < N; i++) {
+        w[i] = factor ? anchored(x[i]) : times_scale(x[i], r);
+        HOLD(w[i]);
+    }
+    PL_UNROLL
+    for (int i = 0; i < N; i++)
+        if (factor) w[i] = times_factor(w[i], r);
+    PL_UNROLL
+    for (int i = 0; i < N; i += 2)
+        store_vec(dst + i * LANES,
+                  factor ? halves_of_factor(w[i], w[i + 1]) : halves(w[i], w[i + 1]), nt);
+}
+
+/* A block's results begin with its last codes, which wrap to its start: the codes of the first run
+ * are copied together, a block ahead because they are read at once. */
+static PL_ALWAYS_INLINE void make_end(uint8_t *end, const uint8_t *block, size_t bytes, int k)
+{
+    const size_t n = RUN * (size_t)k / 8;
+    memcpy(end, block + bytes - n, n);
+    memcpy(end + n, block, 8);
+    for (size_t i = 0; i < bytes; i += 64) prefetch(block + bytes + i); /* read backwards */
 }
 
 static PL_ALWAYS_INLINE void expand_blocks(uint16_t *dst, const uint8_t *codes, size_t T,
-                                           size_t blocks, float scale, int k, int L, bool nt)
+                                           size_t blocks, row_scale r, int k, int L, bool factor,
+                                           bool nt)
 {
-    size_t bytes = T * (size_t)k / 8;
-    fvec factor = f_splat(isnan(scale) ? NAN : scale); /* whose rounding cannot overflow */
-    uint8_t tails[2][TAIL_BYTES]; /* made a block ahead, for it is read at once */
-    make_tail(tails[0], codes, T, k);
-    for (size_t b = 0; b < blocks; b++, codes += bytes, dst += T) {
-        uint8_t *tail = tails[b % 2];
-        if (b + 1 < blocks) make_tail(tails[(b + 1) % 2], codes + bytes, T, k);
-        for (size_t s = (T + SPAN - 1) / SPAN; s-- > 0;) { /* in the order of the result */
-            span_codes at = span_of(codes, 0, tail, s, T, k);
-            size_t lanes = PL_MIN((T - s * SPAN) / 8, LANES);
-            uint16_t *to = dst + T - 8 - s * SPAN;
-            if (k == 4 && at.first)
-                expand_span(to, at.code, lanes, factor, k, L, 1, nt);
-            else
-                expand_span(to, at.code, lanes, factor, k, L, 0, nt);
-        }
+    const size_t bytes = T * (size_t)k / 8, step = RUN * (size_t)k / 8;
+    uint8_t ends[2][END_BYTES] = {{0}};
+    make_end(ends[0], codes, bytes, k);
+    for (size_t b = 0; b < blocks; b++) {
+        const uint8_t *code = codes + bytes - step;
+        codes += bytes;
+        if (b + 1 < blocks) make_end(ends[(b + 1) % 2], codes, bytes, k);
+        expand_run(dst, ends[b % 2], r, k, L, factor, nt);
+        dst += RUN;
+        for (size_t t = RUN; t < T; t += RUN, dst += RUN)
+            expand_run(dst, code -= step, r, k, L, factor, nt);
     }
-    if (nt) _mm_sfence();
+}
+
+static PL_ALWAYS_INLINE void expand(uint16_t *dst, const uint8_t *codes, size_t T, size_t blocks,
+                                    float scale, int k, int L, bool nt)
+{
+    if (pl_has_expand_factor(scale)) {
+        expand_blocks(dst, codes, T, blocks, by_factor(scale), k, L, true, nt);
+    } else { /* a NaN whose rounding does not overflow */
+        row_scale r = {f_splat(isnan(scale) ? NAN : scale), f_splat(0)};
+        expand_blocks(dst, codes, T, blocks, r, k, L, false, nt);
+    }
 }
 
 #define EXPAND(isa, k, L)                                                                          \
@@ -72,9 +133,9 @@ static PL_ALWAYS_INLINE void expand_blocks(uint16_t *dst, const uint8_t *codes, 
                                            size_t blocks, float scale, bool stream)                \
     {                                                                                              \
         if (streams(dst, stream))                                                                  \
-            expand_blocks(dst, codes, T, blocks, scale, k, L, true);                               \
+            expand(dst, codes, T, blocks, scale, k, L, true);                                      \
         else                                                                                       \
-            expand_blocks(dst, codes, T, blocks, scale, k, L, false);                              \
+            expand(dst, codes, T, blocks, scale, k, L, false);                                     \
     }
 
 #define EXPANDS(isa)                                                                               \

@@ -73,37 +73,56 @@ static PL_ALWAYS_INLINE fvec mac(fvec sum, mvec w, mvec x)
     return _mm256_fmadd_ps(w, x, sum);
 }
 
-static PL_ALWAYS_INLINE fvec real(vec x)
+static PL_ALWAYS_INLINE vec byte_sums(vec x)
 {
-    vec bytes = _mm256_maddubs_epi16(x, _mm256_set1_epi8(1));
-    vec sum = _mm256_madd_epi16(bytes, _mm256_set1_epi16(1));
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(sum, _mm256_set1_epi32(510)));
+    vec words = _mm256_maddubs_epi16(x, _mm256_set1_epi8(1));
+    return _mm256_madd_epi16(words, _mm256_set1_epi16(1));
 }
 
-/* 1.5 * 2^16 times a number's power of two, added and taken off again, leaves no room for the last
- * 16 bits of its mantissa. */
+static PL_ALWAYS_INLINE fvec real(vec x)
+{
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(byte_sums(x), _mm256_set1_epi32(510)));
+}
+
+static PL_ALWAYS_INLINE fvec anchored(vec x)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(byte_sums(x), _mm256_set1_epi32(0x4b400000 - 510)));
+}
+
+/* Half a unit of what is dropped carries into the upper half. */
+static PL_ALWAYS_INLINE vec carried(fvec v)
+{
+    return _mm256_add_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(0x8000));
+}
+
 static PL_ALWAYS_INLINE fvec round_weight(fvec v)
 {
-    const __m256i exponent = _mm256_set1_epi32(0x7f800000);
-    const __m256i more = _mm256_set1_epi32((16 << 23) + 0x400000);
-    __m256i power = _mm256_and_si256(_mm256_castps_si256(v), exponent);
-    __m256 big = _mm256_castsi256_ps(_mm256_add_epi32(power, more));
-    return _mm256_sub_ps(_mm256_add_ps(v, big), big);
+    return _mm256_castsi256_ps(_mm256_and_si256(carried(v), _mm256_set1_epi32(-0x10000)));
 }
 
 /* ---- plain numbers --------------------------------------------------------------------------- */
 
-/* Half a unit of what is dropped, and what makes ties even, carry into the upper half. */
-static PL_ALWAYS_INLINE vec rounded_up(fvec v)
+/* The same, but that ties become even. */
+static PL_ALWAYS_INLINE vec carried_even(fvec v)
 {
     vec bits = _mm256_castps_si256(v);
     vec odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
 }
 
+static PL_ALWAYS_INLINE vec upper_halves(vec a, vec b)
+{
+    return _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+}
+
 static PL_ALWAYS_INLINE vec halves(fvec a, fvec b)
 {
-    return _mm256_blend_epi16(_mm256_srli_epi32(rounded_up(a), 16), rounded_up(b), 0xaa);
+    return upper_halves(carried_even(a), carried_even(b));
+}
+
+static PL_ALWAYS_INLINE vec halves_of_factor(fvec a, fvec b)
+{
+    return upper_halves(carried(a), carried(b));
 }
 
 static PL_ALWAYS_INLINE void store_vec(void *to, vec v, bool nt)
@@ -112,25 +131,6 @@ static PL_ALWAYS_INLINE void store_vec(void *to, vec v, bool nt)
         _mm256_stream_si256(to, v);
     else
         _mm256_storeu_si256(to, v);
-}
-
-static PL_ALWAYS_INLINE void store_halves(uint16_t *y, const vec v[4], size_t lanes, bool nt)
-{
-    vec a[4], b[4];
-    for (int j = 0; j < 2; j++) {
-        a[2 * j] = _mm256_unpacklo_epi32(v[2 * j], v[2 * j + 1]);
-        a[2 * j + 1] = _mm256_unpackhi_epi32(v[2 * j], v[2 * j + 1]);
-    }
-    for (int j = 0; j < 2; j++) { /* b[l]: lane l below, lane l + 4 above */
-        b[2 * j] = _mm256_unpacklo_epi64(a[j], a[2 + j]);
-        b[2 * j + 1] = _mm256_unpackhi_epi64(a[j], a[2 + j]);
-    }
-    if (lanes > 4) {
-        store_vec(y - 56, _mm256_permute2x128_si256(b[3], b[2], 0x31), nt);
-        store_vec(y - 40, _mm256_permute2x128_si256(b[1], b[0], 0x31), nt);
-    }
-    store_vec(y - 24, _mm256_permute2x128_si256(b[3], b[2], 0x20), nt);
-    store_vec(y - 8, _mm256_permute2x128_si256(b[1], b[0], 0x20), nt);
 }
 
 #include "trellis_float_body.h"
@@ -168,7 +168,6 @@ static PL_ALWAYS_INLINE void decode_blocks(float *dst, const uint8_t *codes, siz
                 decode_span(to, at.code, LANES, factor, k, L, 0, nt);
         }
     }
-    if (nt) _mm_sfence();
 }
 
 #define DECODE(k, L)                                                                               \

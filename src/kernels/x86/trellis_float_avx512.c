@@ -32,28 +32,38 @@ static PL_ALWAYS_INLINE fvec mac(fvec sum, mvec w, mvec x)
     return _mm512_fmadd_ps(w, x, sum);
 }
 
-/* 1.5 * 2^16 times a number's power of two, added and taken off again, leaves no room for the last
- * 16 bits of its mantissa. */
-static PL_ALWAYS_INLINE fvec round_weight(fvec v)
+/* Half a unit of what is dropped carries into the upper half. */
+static PL_ALWAYS_INLINE vec carried(fvec v)
 {
-    const __m512i exponent = _mm512_set1_epi32(0x7f800000);
-    const __m512i more = _mm512_set1_epi32((16 << 23) + 0x400000);
-    __m512i power = _mm512_and_si512(_mm512_castps_si512(v), exponent);
-    __m512 big = _mm512_castsi512_ps(_mm512_add_epi32(power, more));
-    return _mm512_sub_ps(_mm512_add_ps(v, big), big);
+    return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
 }
 
-/* Half a unit of what is dropped, and what makes ties even, carry into the upper half. */
-static PL_ALWAYS_INLINE vec rounded_up(fvec v)
+static PL_ALWAYS_INLINE fvec round_weight(fvec v)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(carried(v), _mm512_set1_epi32(-0x10000)));
+}
+
+/* The same, but that ties become even. */
+static PL_ALWAYS_INLINE vec carried_even(fvec v)
 {
     vec bits = _mm512_castps_si512(v);
     vec odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
 }
 
+static PL_ALWAYS_INLINE vec upper_halves(vec a, vec b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a, 16), b);
+}
+
 static PL_ALWAYS_INLINE vec halves(fvec a, fvec b)
 {
-    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(rounded_up(a), 16), rounded_up(b));
+    return upper_halves(carried_even(a), carried_even(b));
+}
+
+static PL_ALWAYS_INLINE vec halves_of_factor(fvec a, fvec b)
+{
+    return upper_halves(carried(a), carried(b));
 }
 
 #include "trellis_float_body.h"

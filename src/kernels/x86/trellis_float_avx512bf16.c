@@ -60,6 +60,11 @@ static PL_ALWAYS_INLINE vec halves(fvec a, fvec b)
     return (vec)pair_rows(a, b);
 }
 
+static PL_ALWAYS_INLINE vec halves_of_factor(fvec a, fvec b)
+{
+    return halves(a, b);
+}
+
 #include "trellis_float_body.h"
 
 EXPANDS(avx512bf16)

@@ -4,9 +4,10 @@
  * has the windows of its level (trellis_windows_*.h) and defines
  *   fvec          LANES floats, with f_load, f_store, f_splat, f_mul, f_fma(a, b, c), f_sum4
  *   real(x)       the y of LANES numbers as f32
+ *   anchored(x)   1.5 * 2^23 + y as f32
  *   PAIR          numbers that are multiplied at a time in a 32-bit lane: 1 (f32) or 2 (bf16)
  *   mvec          what is multiplied, with m_load, m_store, m_splat and mac(sum, weights, x)
- *   round_weight  PAIR 1: rounds f32 weights to bf16
+ *   round_weight  PAIR 1: rounds f32 weights to bf16, none of which is half-way between two
  *   pair_rows, pair_steps  PAIR 2: two weights side by side, in lane order; any order will do for
  *                 steps that agrees with activations of the first, then the second step's lanes
  *   DIRECT_SUMS, STRIP_ROWS, TILE_X  how many sums fit in registers
@@ -41,21 +42,21 @@ enum {
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-static PL_ALWAYS_INLINE fvec weight(windows w, fvec scale, int k, int L, int type, int i)
+static PL_ALWAYS_INLINE fvec weight(windows w, row_scale r, int k, int L, int type, int i)
 {
-    fvec y = real(number(w, k, L, i));
-    return type == PL_FLOAT_F32 ? y : round_weight(f_mul(quotient(y), scale));
+    vec x = number(w, k, L, i);
+    return type == PL_FLOAT_F32 ? real(x) : round_weight(times_factor(anchored(x), r));
 }
 
-static PL_ALWAYS_INLINE fvec row_scale(const float *scales, size_t row, int type)
+static PL_ALWAYS_INLINE row_scale scale_of(const float *scales, size_t row, int type)
 {
-    return f_splat(type == PL_FLOAT_F32 ? 1 : scales[row]);
+    return by_factor(type == PL_FLOAT_F32 ? 1 : scales[row]);
 }
 
 /* PAIR stored rows of axis 0 at one span. */
 typedef struct row_pair {
     windows w[PAIR];
-    fvec scale[PAIR];
+    row_scale scale[PAIR];
 } row_pair;
 
 /* Rows r and, with PAIR 2, r + 1: if there is none, row r again, whose activation is zero. */
@@ -66,7 +67,7 @@ static PL_ALWAYS_INLINE row_pair open_rows(span_codes at, size_t r, size_t rows,
     for (size_t j = 0; j < PAIR; j++) {
         size_t row = PL_MIN(r + j, rows - 1);
         p.w[j] = open_windows(at.code + row * at.stride, k, at.first);
-        p.scale[j] = row_scale(scales, row, type);
+        p.scale[j] = scale_of(scales, row, type);
     }
     return p;
 }
@@ -82,7 +83,8 @@ static PL_ALWAYS_INLINE mvec weights_of_rows(row_pair p, int k, int L, int type,
 }
 
 /* Steps g (or 2 g and 2 g + 1) of one stored row. */
-static PL_ALWAYS_INLINE mvec weights_of_steps(windows w, fvec scale, int k, int L, int type, int g)
+static PL_ALWAYS_INLINE mvec weights_of_steps(windows w, row_scale scale, int k, int L, int type,
+                                              int g)
 {
 #if PAIR == 2
     return pair_steps(weight(w, scale, k, L, type, 2 * g), weight(w, scale, k, L, type, 2 * g + 1));
@@ -290,8 +292,8 @@ typedef struct axis1_quad {
 
 /* One span of two rows on M activation rows. */
 static PL_ALWAYS_INLINE void axis1_span(fvec sum[2][DIRECT_M], const span_codes at[2],
-                                        const fvec scale[2], const uint8_t *const *x, size_t x_at,
-                                        int k, int L, int type, int first, int M)
+                                        const row_scale scale[2], const uint8_t *const *x,
+                                        size_t x_at, int k, int L, int type, int first, int M)
 {
     windows w[2] = {open_windows(at[0].code, k, first), open_windows(at[1].code, k, first)};
     for (int g = 0; g < GROUPS; g++) {
@@ -310,9 +312,10 @@ static PL_ALWAYS_INLINE void axis1_direct(fvec sums[DIRECT_M][4], const axis1_qu
                                           int r)
 {
     size_t T = q->block, bytes = T * (size_t)k / 8, x_at = 0;
-    fvec sum[2][DIRECT_M], scale[2];
+    fvec sum[2][DIRECT_M];
+    row_scale scale[2];
     for (int j = 0; j < 2; j++) {
-        scale[j] = row_scale(q->scales, (size_t)(r + j), type);
+        scale[j] = scale_of(q->scales, (size_t)(r + j), type);
         for (int m = 0; m < M; m++) sum[j][m] = f_splat(0);
     }
     for (size_t b = 0; b < q->blocks; b++) {
@@ -399,7 +402,7 @@ static PL_ALWAYS_INLINE void axis1_decode(uint8_t *to, const axis1_quad *q, size
                                           int type)
 {
     size_t T = q->block, bytes = T * (size_t)k / 8;
-    fvec scale = row_scale(q->scales, r, type);
+    row_scale scale = scale_of(q->scales, r, type);
     for (size_t b = 0; b < q->blocks; b++) {
         uint8_t *block = to + b * block_bytes(T);
         for (size_t s = 0; s * SPAN < T; s++, block += GROUPS * sizeof(mvec)) {

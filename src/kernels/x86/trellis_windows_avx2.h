@@ -60,11 +60,53 @@ static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
     return _mm256_and_si256(_mm256_srli_epi32(load_window(w.code + bit / 8), 4), mask);
 }
 
-/* The congruence of step i: its four bytes sum to y + 510. */
+/* Of states: the four bytes sum to y + 510. */
+static PL_ALWAYS_INLINE vec congruence(vec state)
+{
+    return _mm256_add_epi32(_mm256_mullo_epi32(state, _mm256_set1_epi32(34038481)),
+                            _mm256_set1_epi32(76625530));
+}
+
+/* The congruence of step i. */
 static PL_ALWAYS_INLINE vec number(windows w, int k, int L, int i)
 {
-    return _mm256_add_epi32(_mm256_mullo_epi32(state(w, k, L, i), _mm256_set1_epi32(34038481)),
-                            _mm256_set1_epi32(76625530));
+    return congruence(state(w, k, L, i));
+}
+
+/* n bytes from byte i on, for a shuffle. */
+static PL_ALWAYS_INLINE int32_t bytes_from(int i, int n)
+{
+    uint32_t bytes = (uint32_t)i * 0x01010101u + 0x03020100u;
+    return (int32_t)(n == 2 ? bytes | 0x80800000u : n == 3 ? bytes | 0x80000000u : bytes);
+}
+
+/* The states of 16 neighbouring numbers in the order of the numbers, which is that of the codes
+ * backwards: s[0] the first, third ..., s[1] the second, fourth ... Lane l takes the bytes that
+ * have the windows of its two numbers: the second begins at bit `start`, the first k bits later. */
+static PL_ALWAYS_INLINE void pair_states(vec s[2], const uint8_t *code, int k, int L)
+{
+    const vec mask = _mm256_set1_epi32((1 << L) - 1), none = _mm256_setzero_si256();
+    const int n = k == 4 ? L / 8 + 1 : 4; /* bytes of both windows; k = 4, L = 12: two */
+#define START(l) (2 * k * (7 - (l)))
+#define BYTES(l) bytes_from(START(l) / 8, n)
+    const vec bytes = _mm256_setr_epi32(BYTES(0), BYTES(1), BYTES(2), BYTES(3), BYTES(4), BYTES(5),
+                                        BYTES(6), BYTES(7));
+    const vec bits = _mm256_setr_epi32(START(0) % 8, START(1) % 8, START(2) % 8, START(3) % 8,
+                                       START(4) % 8, START(5) % 8, START(6) % 8, START(7) % 8);
+#undef BYTES
+#undef START
+    if (k == 4) {
+        vec all = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)code));
+        vec w = _mm256_shuffle_epi8(all, bytes);
+        s[0] = _mm256_srli_epi32(w, 4);
+        if (L == 16) s[0] = _mm256_blend_epi16(s[0], none, 0xaa);
+        s[1] = L == 16 ? _mm256_blend_epi16(w, none, 0xaa) : _mm256_and_si256(w, mask);
+    } else {
+        vec all = _mm256_broadcastq_epi64(_mm_loadl_epi64((const void *)code));
+        vec w = _mm256_srlv_epi32(_mm256_shuffle_epi8(all, bytes), bits);
+        s[0] = _mm256_and_si256(_mm256_srli_epi32(w, k), mask);
+        s[1] = _mm256_and_si256(w, mask);
+    }
 }
 
 #endif

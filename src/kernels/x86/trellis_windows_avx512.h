@@ -50,11 +50,45 @@ static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
     return _mm512_and_si512(_mm512_srli_epi32(_mm512_loadu_si512(w.code + bit / 8), 4), mask);
 }
 
-/* The congruence of step i: its four bytes sum to y + 510. */
+/* Of states: the four bytes sum to y + 510. */
+static PL_ALWAYS_INLINE vec congruence(vec state)
+{
+    return _mm512_add_epi32(_mm512_mullo_epi32(state, _mm512_set1_epi32(34038481)),
+                            _mm512_set1_epi32(76625530));
+}
+
+/* The congruence of step i. */
 static PL_ALWAYS_INLINE vec number(windows w, int k, int L, int i)
 {
-    return _mm512_add_epi32(_mm512_mullo_epi32(state(w, k, L, i), _mm512_set1_epi32(34038481)),
-                            _mm512_set1_epi32(76625530));
+    return congruence(state(w, k, L, i));
+}
+
+/* The states of 32 neighbouring numbers in the order of the numbers, which is that of the codes
+ * backwards: s[0] the first, third ..., s[1] the second, fourth ... Lane l takes the bytes that
+ * have the windows of its two numbers: the second begins at bit 2 k (15 - l), the first k bits
+ * later. With k = 4 and L = 12 it takes just the two that they share. */
+static PL_ALWAYS_INLINE void pair_states(vec s[2], const uint8_t *code, int k, int L)
+{
+    const vec mask = _mm512_set1_epi32((1 << L) - 1), seven = _mm512_set1_epi32(7);
+    const vec lane = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const vec start = _mm512_mullo_epi32(lane, _mm512_set1_epi32(2 * k));
+    const vec first =
+        _mm512_mullo_epi32(_mm512_srli_epi32(start, 3), _mm512_set1_epi32(0x01010101));
+    const vec bytes = _mm512_add_epi32(first, _mm512_set1_epi32(0x03020100));
+    if (k == 4) {
+        const __mmask64 taken = L == 12 ? 0x3333333333333333 : 0x7777777777777777;
+        vec all = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)code));
+        vec w = _mm512_maskz_permutexvar_epi8(taken, bytes, all);
+        s[0] = _mm512_srli_epi32(w, 4);
+        if (L == 16) s[0] = _mm512_and_si512(s[0], mask);
+        s[1] = _mm512_and_si512(w, mask);
+    } else {
+        vec all = _mm512_castsi128_si512(_mm_loadu_si128((const void *)code));
+        vec w =
+            _mm512_srlv_epi32(_mm512_permutexvar_epi8(bytes, all), _mm512_and_si512(start, seven));
+        s[0] = _mm512_and_si512(_mm512_srli_epi32(w, (unsigned)k), mask);
+        s[1] = _mm512_and_si512(w, mask);
+    }
 }
 
 #endif
