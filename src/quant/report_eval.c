@@ -86,15 +86,17 @@ pleach_status pl_report_evaluate(const pl_report *r, const char *dir, pleach_eva
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A module's weight as the products of the source, or of the result, see it. Other codings than
- * the trellis take the same scratch. */
+/* A module's weight as the scratch of products in the source, or in the result, depends on it. */
 static pl_linear shape_of(const pl_plan_item *item, bool coded)
 {
     pl_linear l = {.w = item->source};
-    if (!coded || item->coding != PL_CODING_TRELLIS) return l;
-    l.w = (pl_weight){.coding = PL_CODING_TRELLIS, .out = item->module.out, .in = item->module.in,
-                      .trellis = item->trellis, .rotate_in = item->rotate_in,
-                      .rotate_out = item->rotate_out};
+    if (!coded || item->coding == PL_CODING_DENSE) return l;
+    l.w = (pl_weight){.coding = item->coding, .out = item->module.out, .in = item->module.in,
+                      .bits = item->bits, .group_size = item->group_size};
+    if (item->coding == PL_CODING_AFFINE) return l;
+    l.w.trellis = item->trellis;
+    l.w.rotate_in = item->rotate_in;
+    l.w.rotate_out = item->rotate_out;
     return l;
 }
 
