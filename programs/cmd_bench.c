@@ -139,6 +139,7 @@ static void print_report(const bench_values *v, const bench *b, const report *r)
                    r->prompt[i].median);
     printf("generation    %9.2f %9.2f tokens/s\n", r->generation.best, r->generation.median);
     printf("memory read   %9.2f %9.2f GB/s\n", r->roof.best * 1e-9, r->roof.median * 1e-9);
+    print_session_cache(stdout, b->session);
     printf("weights       %9.2f MB a token; generation reads %.1f %% of what the memory allows\n",
            (double)r->token_bytes * 1e-6, 100 * roof_share(r));
 }
@@ -151,6 +152,8 @@ static json_t *rate_json(const rate *r)
 static int print_report_json(const bench_values *v, const bench *b, const report *r)
 {
     json_t *prompts = json_array();
+    pleach_cache_info cache;
+    pleach_session_cache_info(b->session, &cache);
     for (size_t i = 0; i < PL_COUNT(prompt_sizes); i++) {
         if (r->prompt[i].best == 0) continue;
         json_t *o = rate_json(&r->prompt[i]);
@@ -158,12 +161,12 @@ static int print_report_json(const bench_values *v, const bench *b, const report
         json_array_append_new(prompts, o);
     }
     return print_json(json_pack(
-        "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:o}", "model", json_text(v->path),
+        "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:o, s:o}", "model", json_text(v->path),
         "architecture", b->info.architecture, "threads", b->info.threads, "cpu", b->info.cpu,
         "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats", (json_int_t)b->repeats,
         "prompt", prompts, "generation", rate_json(&r->generation), "memory_bytes_per_second",
         rate_json(&r->roof), "bytes_per_token", (json_int_t)r->token_bytes, "roof_share",
-        json_number(roof_share(r))));
+        json_number(roof_share(r)), "cache", cache_json(&cache)));
 }
 
 static int bench_model(const bench_values *v, const pleach_model *m)
@@ -205,7 +208,8 @@ static int run(const void *values)
     const bench_values *v = values;
     pleach_model *m = NULL;
     if (strcmp(v->path, "kernels") == 0) return bench_all_kernels(v);
-    int status = open_model(v->path, &v->model, &m);
+    int status = check_session(&v->session);
+    if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK) status = bench_model(v, m);
     pleach_model_close(m);
     return status;

@@ -181,13 +181,15 @@ static int run(const void *values)
     const chat_values *v = values;
     pleach_model *m = NULL;
     chat c = {0};
-    int status = open_model(v->path, &v->model, &m);
+    int status = check_session(&v->session);
+    if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     c.model = m;
     if (status == EXIT_OK) status = open_session(m, &v->session, &c.session);
     if (status == EXIT_OK) status = start(v, &c);
     if (status == EXIT_OK) {
         catch_interrupts(true);
         if (line_input_edits(c.input)) printf("%s; /help lists commands\n", v->path);
+        if (c.verbose || line_input_edits(c.input)) print_session_cache(stderr, c.session);
         converse(&c);
         status = line_input_edits(c.input) ? EXIT_OK : c.status;
     }

@@ -14,6 +14,7 @@ typedef struct eval_values {
     int64_t context, chunks;
     int score, json;
     model_values model;
+    session_values session; /* its cache types alone */
 } eval_values;
 
 static void defaults(void *values)
@@ -25,6 +26,7 @@ static void defaults(void *values)
     v->chunks = (int64_t)s.chunks;
     v->score = (int)s.score;
     model_values_defaults(&v->model);
+    session_values_defaults(&v->session);
 }
 
 static int show_progress(void *user, size_t done, size_t total, double perplexity)
@@ -39,11 +41,11 @@ static int show_progress(void *user, size_t done, size_t total, double perplexit
 
 static int print_result_json(const pleach_eval_result *r, bool teacher)
 {
-    json_t *o = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "chunks", (json_int_t)r->chunks,
+    json_t *o = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "chunks", (json_int_t)r->chunks,
                           "tokens", (json_int_t)r->tokens, "nll", json_number(r->nll), "nll_error",
                           json_number(r->nll_error), "perplexity", json_number(r->perplexity),
                           "perplexity_error", json_number(r->perplexity_error), "seconds",
-                          json_number(r->seconds));
+                          json_number(r->seconds), "cache", cache_json(&r->cache));
     if (o && teacher) {
         json_object_set_new(o, "teacher_perplexity", json_number(r->teacher_perplexity));
         json_object_set_new(o, "kl", json_number(r->kl));
@@ -68,6 +70,7 @@ static void print_result(const pleach_eval_result *r, bool teacher)
     }
     printf("scored              %zu tokens in %zu chunks, %s\n", r->tokens, r->chunks,
            time_text(r->seconds, text));
+    printf("cache               %s, %g bits a number\n", r->cache.types, r->cache.bits);
 }
 
 static int evaluate(const eval_values *v, const pleach_model *m, const pleach_model *teacher,
@@ -81,6 +84,7 @@ static int evaluate(const eval_values *v, const pleach_model *m, const pleach_mo
     s.context = (size_t)v->context;
     s.chunks = (size_t)v->chunks;
     s.score = (pleach_score)v->score;
+    s.kv = v->session.kv;
     s.progress = show_progress;
     s.user = &start;
     catch_interrupts(false);
@@ -142,6 +146,7 @@ static int evaluate_tasks(const eval_values *v, const pleach_model *m, const ple
     pleach_tasks_settings s;
     double start = seconds_now();
     pleach_tasks_settings_defaults(&s);
+    s.kv = v->session.kv;
     s.progress = show_tasks_progress;
     s.user = &start;
     catch_interrupts(false);
@@ -161,7 +166,8 @@ static int run(const void *values)
     char *text = NULL;
     size_t size = 0;
     if (!v->text == !v->tasks) return fail_usage("eval: expected one of --text and --tasks");
-    int status = read_input(v->text ? v->text : v->tasks, &text, &size);
+    int status = check_session(&v->session);
+    if (status == EXIT_OK) status = read_input(v->text ? v->text : v->tasks, &text, &size);
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK && v->teacher) status = open_model(v->teacher, &v->model, &teacher);
     if (status == EXIT_OK)
@@ -209,6 +215,7 @@ static const option options[] = {
      .choices = "all|second-half",
      .help = "predictions that count; second-half: tokens ctx/2+1 to ctx-1 of a chunk",
      OPTION_AT(eval_values, score)},
+    KV_OPTIONS(eval_values),
     MODEL_OPTIONS(eval_values),
     {.name = "json",
      .type = OPTION_FLAG,
@@ -223,7 +230,8 @@ const command eval_command = {
         "Measures how well a model predicts a text: perplexity with its standard error. With a "
         "teacher also the mean and 99th percentile of KL(teacher || model) in nats per token, and "
         "how often both have the same likeliest token. The text is cut into chunks of --ctx "
-        "tokens, each on its own, without a begin token.\n\n"
+        "tokens, each on its own, without a begin token. --kv is the model's; a teacher's cache is in "
+        "f32, so that a model beside itself shows what a cache type costs.\n\n"
         "With --tasks the choices of multiple-choice items are scored by their log likelihood: how "
         "often the answer is the likeliest by sum (acc) and by sum over bytes (acc_norm). An item "
         "is a line such as {\"question\": \"What is 2 + 3?\", \"choices\": [\"5\", \"6\"], "

@@ -11,7 +11,14 @@
 typedef struct inspect_values {
     const char *path;
     int json;
+    session_values session;
 } inspect_values;
+
+static void defaults(void *values)
+{
+    inspect_values *v = values;
+    session_values_defaults(&v->session);
+}
 
 static void shape_text(const pleach_tensor_info *t, char *text, size_t size)
 {
@@ -74,7 +81,7 @@ static double bits_each(uint64_t bytes, uint64_t weights)
     return weights ? 8 * (double)bytes / (double)weights : 0;
 }
 
-static void print_totals(const pleach_checkpoint_totals *t)
+static void print_totals(const pleach_checkpoint_totals *t, const pleach_cache_info *cache)
 {
     char size[32];
     printf("\n%-16s %" PRIu64 " weights, %s, %.3f bits each\n", "block matrices", t->block_weights,
@@ -82,6 +89,7 @@ static void print_totals(const pleach_checkpoint_totals *t)
     printf("%-16s %" PRIu64 " weights, %s, %.3f bits each\n", "all tensors", t->weights,
            bytes_text(t->bytes, size), bits_each(t->bytes, t->weights));
     printf("%-16s %s\n", "files", bytes_text(t->file_bytes, size));
+    if (cache->context) print_cache(stdout, cache);
 }
 
 static json_t *totals_json(const pleach_checkpoint_totals *t)
@@ -112,24 +120,38 @@ static pleach_status show_tensors(const pleach_checkpoint *c, json_t *list, plea
     return PLEACH_OK;
 }
 
+/* What a session's cache would take; no types for a model that this build cannot run. */
+static pleach_status cache_of(const inspect_values *v, const pleach_checkpoint *c,
+                              pleach_cache_info *info, pleach_error *err)
+{
+    pleach_session_settings s;
+    session_settings(&v->session, &s);
+    pleach_status status = pleach_checkpoint_cache_info(c, &s, info, err);
+    return status == PLEACH_ERR_UNSUPPORTED || status == PLEACH_ERR_MISSING ? PLEACH_OK : status;
+}
+
 static int run(const void *values)
 {
     const inspect_values *v = values;
     pleach_checkpoint *c = NULL;
     pleach_checkpoint_totals totals;
+    pleach_cache_info cache;
     pleach_error err;
+    if (check_session(&v->session) != EXIT_OK) return EXIT_USAGE;
     json_t *list = v->json ? json_array() : NULL;
     int result = EXIT_OK;
     pleach_status status = pleach_checkpoint_open(v->path, &c, &err);
     if (status == PLEACH_OK) status = pleach_checkpoint_total(c, &totals, &err);
+    if (status == PLEACH_OK) status = cache_of(v, c, &cache, &err);
     if (status == PLEACH_OK) status = show_tensors(c, list, &err);
     if (status != PLEACH_OK)
         result = fail_status(&err);
     else if (v->json)
         result =
-            print_json(json_pack("{s:o, s:O}", "totals", totals_json(&totals), "tensors", list));
+            print_json(json_pack("{s:o, s:o, s:O}", "totals", totals_json(&totals), "cache",
+                                 cache.context ? cache_json(&cache) : json_null(), "tensors", list));
     else
-        print_totals(&totals);
+        print_totals(&totals, &cache);
     json_decref(list);
     pleach_checkpoint_close(c);
     return result;
@@ -137,6 +159,7 @@ static int run(const void *values)
 
 static const option options[] = {
     MODEL_OPERAND(inspect_values),
+    SESSION_OPTIONS(inspect_values),
     {.name = "json",
      .type = OPTION_FLAG,
      .help = "print one JSON object",
@@ -148,11 +171,12 @@ const command inspect_command = {
     .summary = "list the tensors of a model",
     .description = "Lists every tensor: shape, coding, stored type, bits per weight with scales "
                    "and padding counted, the trellis and its rotation, the range of its scales; "
-                   "then the totals.",
+                   "then the totals, and what the attention cache takes with --kv and --ctx.",
     .options = options,
     .n_options = PL_COUNT(options),
     .examples = (const char *const[]){"pleach inspect model-4bit",
                                       "pleach inspect model.gguf --json | jq .totals", NULL},
     .values_size = sizeof(inspect_values),
+    .defaults = defaults,
     .run = run,
 };

@@ -38,7 +38,7 @@ static int check_values(const run_values *v)
     if (v->ids_file && (v->chat || v->special))
         return fail_usage("--ids: expected neither --chat nor --special with it");
     if (v->chat && v->special) return fail_usage("--special: expected no --chat with it");
-    return EXIT_OK;
+    return check_session(&v->session);
 }
 
 /* The prompt's text as ids, in memory of the library. */
@@ -77,25 +77,28 @@ static int prompt_ids(const run_values *v, const pleach_model *m, id_list *list)
     return status;
 }
 
-static int print_answer_json(const answer *a, const int32_t *ids)
+static int print_answer_json(const pleach_session *session, const answer *a, const int32_t *ids)
 {
+    pleach_cache_info cache;
     static const char *const finish[] = {"end", "length", "cancelled"};
     const pleach_generation_stats *s = &a->stats;
     json_t *list = json_array();
+    pleach_session_cache_info(session, &cache);
     for (size_t i = 0; i < s->new_tokens; i++) json_array_append_new(list, json_integer(ids[i]));
     return print_json(
-        json_pack("{s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:s}", "text", json_text(a->text), "ids",
+        json_pack("{s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:s, s:o}", "text", json_text(a->text), "ids",
                   list, "prompt_tokens", (json_int_t)s->prompt_tokens, "cached_tokens",
                   (json_int_t)s->cached_tokens, "new_tokens", (json_int_t)s->new_tokens,
                   "prompt_seconds", json_number(s->prompt_seconds), "generation_seconds",
-                  json_number(s->generation_seconds), "finish", finish[s->finish]));
+                  json_number(s->generation_seconds), "finish", finish[s->finish],
+                  "cache", cache_json(&cache)));
 }
 
 static int print_answer(const run_values *v, const pleach_session *s, const answer *a, size_t n)
 {
     const int32_t *ids;
     size_t have = pleach_session_ids(s, &ids);
-    if (v->json) return print_answer_json(a, ids + n);
+    if (v->json) return print_answer_json(s, a, ids + n);
     if (v->print_ids) {
         for (size_t i = n; i < have; i++) printf("%s%d", i > n ? " " : "", ids[i]);
         putchar('\n');
@@ -124,6 +127,7 @@ static int generate(const run_values *v, const pleach_model *m, pleach_session *
         answer_prompt(s, context, prompt->ids, prompt->n, &settings, &a, &err);
     int result = status == PLEACH_OK ? print_answer(v, s, &a, prompt->n) : fail_status(&err);
     if (status == PLEACH_OK && (v->verbose || isatty(STDERR_FILENO))) answer_print_stats(&a);
+    if (status == PLEACH_OK && v->verbose) print_session_cache(stderr, s);
     pl_free(a.text);
     return result == EXIT_OK && a.stopped ? EXIT_INTERRUPTED : result;
 }

@@ -10,6 +10,10 @@
 #include "model_options.h"
 #include "pleach/pleach.h"
 
+#define KV_TYPES                                                                                   \
+    "f32|bf16|k8v8|k8v5|k8v4|k8v3|k8v2|k5v8|k5v5|k5v4|k5v3|k5v2|"                                   \
+    "k4v8|k4v5|k4v4|k4v3|k4v2|k2v8|k2v5|k2v4|k2v3|k2v2"
+
 typedef struct version_values {
     int json;
 } version_values;
@@ -43,7 +47,7 @@ static int run(const void *values)
     return print_json(json_pack(
         "{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", pleach_version(),
         "cpu", pl_cpu_name(cpu), "cpu_levels", cpu_levels(), "threads", pl_default_threads(),
-        "arith", split(ARITH_CHOICES), "kv", split(KV_CHOICES), "bits", split("2|3|4"),
+        "arith", split(ARITH_CHOICES), "kv", split(KV_TYPES), "bits", split("2|3|4"),
         "state_bits", split("12|16"), "rotate", split(ROTATE_CHOICES), "formats",
         split("pleach|safetensors|gguf"), "chat_formats", split("chatml|llama3|mistral|gemma")));
 }

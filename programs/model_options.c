@@ -3,10 +3,10 @@
  * Shared options, from the library's defaults and to its settings. */
 #include "model_options.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/cpu.h"
-#include "console.h"
 
 void model_values_defaults(model_values *v)
 {
@@ -19,7 +19,7 @@ void session_values_defaults(session_values *v)
 {
     pleach_session_settings s;
     pleach_session_settings_defaults(&s);
-    *v = (session_values){.context = (int64_t)s.context, .kv = (int)s.kv};
+    *v = (session_values){.context = (int64_t)s.context, .kv = s.kv};
 }
 
 void sampling_values_defaults(sampling_values *v)
@@ -69,14 +69,46 @@ int open_model(const char *path, const model_values *v, pleach_model **out)
     return pleach_model_open(path, &s, out, &err) == PLEACH_OK ? EXIT_OK : fail_status(&err);
 }
 
+void session_settings(const session_values *v, pleach_session_settings *s)
+{
+    pleach_session_settings_defaults(s);
+    s->context = (size_t)v->context;
+    s->kv = v->kv;
+}
+
 int open_session(const pleach_model *m, const session_values *v, pleach_session **out)
 {
     pleach_error err;
     pleach_session_settings s;
-    pleach_session_settings_defaults(&s);
-    s.context = (size_t)v->context;
-    s.kv = (pleach_kv)v->kv;
+    session_settings(v, &s);
     return pleach_session_open(m, &s, out, &err) == PLEACH_OK ? EXIT_OK : fail_status(&err);
+}
+
+int check_session(const session_values *v)
+{
+    pleach_error err;
+    return pleach_kv_check(v->kv, &err) == PLEACH_OK ? EXIT_OK : fail_usage("--kv: %s", err.message);
+}
+
+void print_cache(FILE *to, const pleach_cache_info *i)
+{
+    char size[32];
+    fprintf(to, "cache: %s, %g bits a number, %" PRIu64 " bytes a token, %s for %zu tokens\n",
+            i->types, i->bits, i->token_bytes, bytes_text(i->context_bytes, size), i->context);
+}
+
+void print_session_cache(FILE *to, const pleach_session *s)
+{
+    pleach_cache_info info;
+    pleach_session_cache_info(s, &info);
+    print_cache(to, &info);
+}
+
+json_t *cache_json(const pleach_cache_info *i)
+{
+    return json_pack("{s:o, s:o, s:I, s:I, s:I}", "types", json_text(i->types), "bits",
+                     json_number(i->bits), "token_bytes", (json_int_t)i->token_bytes, "context",
+                     (json_int_t)i->context, "context_bytes", (json_int_t)i->context_bytes);
 }
 
 void sampling_from_values(const sampling_values *v, pleach_sampling *s)

@@ -4,12 +4,14 @@
 #ifndef MODEL_OPTIONS_H
 #define MODEL_OPTIONS_H
 
+#include <stdio.h>
+
+#include "console.h"
 #include "options.h"
 #include "pleach/pleach.h"
 
-/* In the order of the enums pleach_arith, pleach_kv and pleach_rotate. */
+/* In the order of the enums pleach_arith and pleach_rotate. */
 #define ARITH_CHOICES  "int16|int16x2|f32|bf16|int8"
-#define KV_CHOICES     "f32|bf16"
 #define ROTATE_CHOICES "none|input|both|online|fold|scale"
 enum { ROTATE_SCALE = 5 }; /* another name of online, by what it has beside "input" */
 
@@ -21,7 +23,7 @@ typedef struct model_values {
 
 typedef struct session_values {
     int64_t context;
-    int kv;
+    const char *kv;
 } session_values;
 
 typedef struct sampling_values {
@@ -38,9 +40,17 @@ int open_model(const char *path, const model_values *v, pleach_model **out);
 int open_session(const pleach_model *m, const session_values *v, pleach_session **out);
 /* EXIT_USAGE when `cpu` (NULL: the best) is no level of this machine. */
 int check_cpu(const char *cpu);
+/* EXIT_USAGE when these cannot be cache types of any model. */
+int check_session(const session_values *v);
 /* Level i of those that this machine has; NULL past the last. */
 const char *cpu_level(size_t i);
 
+/* "cache: k8v3, 6.25 bits a number, 2250 bytes a token, 18.4 MB for 8192 tokens". */
+void print_cache(FILE *to, const pleach_cache_info *info);
+void print_session_cache(FILE *to, const pleach_session *s);
+json_t *cache_json(const pleach_cache_info *info);
+
+void session_settings(const session_values *v, pleach_session_settings *s);
 void sampling_from_values(const sampling_values *v, pleach_sampling *s);
 
 /* clang-format off */
@@ -70,9 +80,14 @@ void sampling_from_values(const sampling_values *v, pleach_sampling *s);
     {.name = "ctx", .type = OPTION_INTEGER, .argument = "N", .min = 1, .max = 16777216,            \
      .automatic = "the model's own", .help = "most tokens held at once",                           \
      OPTION_AT(values, session.context)},                                                          \
+    KV_OPTIONS(values)
+
+#define KV_OPTIONS(values)                                                                         \
     {                                                                                              \
-        .name = "kv", .type = OPTION_CHOICE, .choices = KV_CHOICES,                                \
-        .help = "type of cached keys and values", OPTION_AT(values, session.kv)                    \
+        .name = "kv", .type = OPTION_TEXT, .argument = "TYPES", .automatic = "f32",                \
+        .help = "type of cached keys and values: f32, bf16, or kKvV with K of 8, 5, 4 or 2 bits "  \
+                "and V of 8, 5, 4, 3 or 2; some layers in another: k8v3,0-1:bf16",                 \
+        OPTION_AT(values, session.kv)                                                              \
     }
 
 #define SAMPLING_OPTIONS(values)                                                                   \

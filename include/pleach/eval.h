@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "model.h"
+#include "session.h"
 #include "status.h"
 
 #ifdef __cplusplus
@@ -23,6 +24,8 @@ typedef struct pleach_eval_settings {
     size_t context;      /* tokens in a chunk; default 512. Each chunk is its own, no BOS added */
     size_t chunks;       /* at most; 0: the whole text (default) */
     pleach_score score;  /* default ALL */
+    const char *kv;      /* types of the model's cache, as in pleach_session_settings; default "f32".
+                            The teacher's is f32 */
     /* Called after each chunk; non-zero return stops. May be NULL. */
     int (*progress)(void *user, size_t done, size_t total, double perplexity);
     void *user;
@@ -40,6 +43,7 @@ typedef struct pleach_eval_result {
     double kl, kl_error, kl_p99, kl_max;
     double same_top;                /* share of tokens with the same likeliest token, 0..1 */
     double seconds;
+    pleach_cache_info cache;        /* of the model */
 } pleach_eval_result;
 
 /* teacher may be NULL; it must have the same vocabulary. Sums in double, in order. */
@@ -53,6 +57,7 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_eval(const pleach_model *model
 /* ---- multiple choice ----------------------------------------------------------------------- */
 
 typedef struct pleach_tasks_settings {
+    const char *kv; /* as in pleach_eval_settings */
     /* Called after each item; non-zero return stops. May be NULL. */
     int (*progress)(void *user, size_t done, size_t total, double accuracy);
     void *user;

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "checkpoint.h"
 #include "model.h"
 #include "status.h"
 
@@ -23,30 +24,57 @@ extern "C" {
 
 typedef struct pleach_session pleach_session;
 
-typedef enum pleach_kv { PLEACH_KV_F32 = 0, PLEACH_KV_BF16 = 1 } pleach_kv;
-
 typedef struct pleach_session_settings {
     size_t context;   /* most tokens held; 0: the model's own context length (default) */
-    pleach_kv kv;     /* type of cached keys and values; default F32 */
+    const char *kv;   /* types of cached keys and values: "f32" (default), "bf16", or packed, "k8v3":
+                         8-bit keys (8, 5, 4, 2) and 3-bit values (8, 5, 4, 3, 2); some layers in
+                         another: "k8v3,0-1:bf16". docs/kv.md. Borrowed for the call */
     size_t batch;     /* tokens computed at once in a prompt; default 512. No influence on results */
     unsigned char reserved[32];
 } pleach_session_settings;
 
 PLEACH_API void pleach_session_settings_defaults(pleach_session_settings *s);
 
-/* Memory for the cache grows as tokens come. The model is borrowed until the session is closed. */
+/* PLEACH_ERR_ARGUMENT for types that are not of the form of pleach_session_settings.kv. */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_kv_check(const char *kv, pleach_error *err);
+
+/* Memory for the cache grows as tokens come. The model is borrowed until the session is closed.
+ * PLEACH_ERR_SHAPE for a cache type that cannot serve the model's head size. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_open(
     const pleach_model *m, const pleach_session_settings *settings, pleach_session **out,
     pleach_error *err);
 PLEACH_API void pleach_session_close(pleach_session *s); /* accepts NULL */
 
-/* Tokens held so far, and going back to the first n of them (n <= position). */
+/* A second session with the tokens of the first, sharing the pages of its cache until one of the
+ * two writes to them; each goes on, and is closed, on its own, on any thread. */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_fork(const pleach_session *s,
+                                                               pleach_session **out,
+                                                               pleach_error *err);
+
+/* Tokens held so far, and going back to the first n of them (n <= position). Where layers with a
+ * sliding window have dropped what token n would see, the n tokens are computed again; failing
+ * there, the session holds a part of them. */
 PLEACH_API size_t pleach_session_position(const pleach_session *s);
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_truncate(pleach_session *s, size_t n,
                                                                    pleach_error *err);
-/* Bytes the cache holds now, and bytes one token takes. */
-PLEACH_API uint64_t pleach_session_cache_bytes(const pleach_session *s);
-PLEACH_API uint64_t pleach_session_token_bytes(const pleach_session *s);
+
+/* What a cache is made of and takes, scales and zeros counted. */
+typedef struct pleach_cache_info {
+    char types[256];        /* as in pleach_session_settings.kv */
+    double bits;            /* of a number, on average */
+    size_t context;         /* most tokens held */
+    uint64_t token_bytes;   /* of one token in all layers */
+    uint64_t context_bytes; /* of a full context, in pages of 64 tokens; a layer with a sliding
+                               window holds that and up to two pages more */
+    uint64_t bytes;         /* held now; forked sessions count what they share each */
+} pleach_cache_info;
+
+PLEACH_API void pleach_session_cache_info(const pleach_session *s, pleach_cache_info *info);
+/* The same before anything is loaded: what a session with these settings (NULL: the defaults) would
+ * take. PLEACH_ERR_UNSUPPORTED names an architecture without a cache. */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_checkpoint_cache_info(
+    const pleach_checkpoint *c, const pleach_session_settings *settings, pleach_cache_info *info,
+    pleach_error *err);
 
 /* Appends ids. logits: NULL, or [vocab_size] f32 after the last id. The same bits whether ids come
  * in one call or many. PLEACH_ERR_LIMIT when the context is full, PLEACH_ERR_ARGUMENT for an id

@@ -186,8 +186,9 @@ static pleach_status open_sequence(writer *w, sequence *s, size_t number, int32_
     *s = (sequence){.random = pl_mix64(w->set->seed) + pl_mix64(number + 1), .ids = ids,
                     .length = length, .chat = w->opening.question.n > 0 && number % 2 == 0};
     begin_text(w->tokenizer, &w->opening, s);
-    return pl_cache_open(g->n_layers, g->n_kv_heads, g->head_dim, length, PLEACH_KV_F32, &s->cache,
-                         err);
+    pl_cache_settings set = {.n_layers = g->n_layers, .n_kv_heads = g->n_kv_heads,
+                             .head_dim = g->head_dim, .capacity = length};
+    return pl_cache_open(&set, &s->cache, err);
 }
 
 /* Drops the sequences that are done; a shorter one can only be the last. */

@@ -1,133 +1,350 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cache in pages of PL_CACHE_PAGE positions. A page holds every layer and head of its
- * positions, [layer][key, value][head][position][head_dim], so growing copies nothing, and the keys
- * of one head lie together as attention reads them. */
+ * The cache in pages of PL_CACHE_PAGE positions. A page holds the heads of one layer,
+ * [head][keys, values], so that growing copies nothing, a layer can drop pages that others keep, and
+ * what attention reads of one head lies together. */
 #include "cache.h"
 
+#include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/half.h"
 #include "base/memory.h"
 
+/* Data follows. Only a cache that alone refers to a page writes to it. */
+typedef struct page {
+    _Alignas(PL_ALIGNMENT) atomic_size_t references;
+} page;
+
+typedef struct layer {
+    pl_kv type;
+    uint32_t window;
+    size_t key_bytes, value_bytes; /* of a page, of one head */
+    /* The table: pages [first, n_pages) are there, those before it given up. */
+    page **pages;
+    size_t first, n_pages, pages_capacity;
+} layer;
+
 struct pl_cache {
     uint32_t n_layers, n_heads, head_dim;
-    pleach_kv type;
     size_t capacity, length;
-    size_t page_bytes;
-    void **pages;
-    size_t n_pages, pages_capacity;
+    const pl_kernels *kernels;
+    layer *layers;
 };
 
-static size_t element_bytes(pleach_kv type) { return type == PLEACH_KV_BF16 ? 2 : 4; }
+static size_t pages_of(size_t tokens) { return (tokens + PL_CACHE_PAGE - 1) / PL_CACHE_PAGE; }
 
-pleach_status pl_cache_open(uint32_t n_layers, uint32_t n_kv_heads, uint32_t head_dim,
-                            size_t capacity, pleach_kv type, pl_cache **out, pleach_error *err)
+static size_t page_bytes(const pl_cache *c, const layer *l)
+{
+    return c->n_heads * (l->key_bytes + l->value_bytes);
+}
+
+static uint8_t *page_data(page *p) { return (uint8_t *)(p + 1); }
+
+static page *page_open(const pl_cache *c, const layer *l)
+{
+    page *p = pl_alloc(1, sizeof *p + page_bytes(c, l));
+    if (p) atomic_init(&p->references, 1);
+    return p;
+}
+
+static void page_release(page *p)
+{
+    if (p && atomic_fetch_sub_explicit(&p->references, 1, memory_order_acq_rel) == 1) pl_free(p);
+}
+
+static bool page_shared(const page *p)
+{
+    return atomic_load_explicit(&p->references, memory_order_acquire) > 1;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* All that a page's size is made of must be small enough to address. */
+static pleach_status check_size(const pl_cache_settings *s, pleach_error *err)
+{
+    size_t bytes = PL_CACHE_PAGE * 2 * sizeof(float);
+    if (__builtin_mul_overflow(bytes, (size_t)s->n_layers, &bytes) ||
+        __builtin_mul_overflow(bytes, (size_t)s->n_kv_heads, &bytes) ||
+        __builtin_mul_overflow(bytes, (size_t)s->head_dim, &bytes))
+        return pl_fail(err, PLEACH_ERR_SHAPE, "the attention cache is too large to address");
+    return PLEACH_OK;
+}
+
+static pleach_status set_layer(layer *l, const pl_cache_settings *s, uint32_t i, pleach_error *err)
+{
+    l->type = s->types ? s->types[i] : PL_KV_F32;
+    l->window = s->windows ? s->windows[i] : 0;
+    PL_TRY(pl_kv_check(l->type, s->head_dim, err));
+    assert(s->kernels || !pl_kv_is_packed(l->type));
+    l->key_bytes = PL_CACHE_PAGE * pl_kv_key_bytes(l->type, s->head_dim);
+    l->value_bytes = PL_CACHE_PAGE * pl_kv_value_bytes(l->type, s->head_dim);
+    return PLEACH_OK;
+}
+
+pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_error *err)
 {
     *out = NULL;
-    PL_FAIL_IF(type != PLEACH_KV_F32 && type != PLEACH_KV_BF16, err, PLEACH_ERR_ARGUMENT,
-               "unknown cache type %d", (int)type);
-    size_t bytes = PL_CACHE_PAGE * element_bytes(type);
-    if (__builtin_mul_overflow(bytes, (size_t)n_layers * 2, &bytes) ||
-        __builtin_mul_overflow(bytes, (size_t)n_kv_heads, &bytes) ||
-        __builtin_mul_overflow(bytes, (size_t)head_dim, &bytes))
-        return pl_fail(err, PLEACH_ERR_SHAPE, "the attention cache is too large to address");
+    PL_TRY(check_size(s, err));
     pl_cache *c = pl_calloc(1, sizeof *c);
-    if (!c) return pl_fail_memory(err, "attention cache", sizeof *c);
-    c->n_layers = n_layers;
-    c->n_heads = n_kv_heads;
-    c->head_dim = head_dim;
-    c->type = type;
-    c->capacity = capacity;
-    c->page_bytes = bytes;
-    *out = c;
-    return PLEACH_OK;
+    layer *layers = pl_calloc(s->n_layers, sizeof *layers);
+    if (!c || !layers) {
+        pl_free(c);
+        pl_free(layers);
+        return pl_fail_memory(err, "attention cache", s->n_layers * sizeof *layers);
+    }
+    *c = (pl_cache){s->n_layers, s->n_kv_heads, s->head_dim, s->capacity, 0, s->kernels, layers};
+    pleach_status status = PLEACH_OK;
+    for (uint32_t i = 0; i < s->n_layers && status == PLEACH_OK; i++)
+        status = set_layer(&layers[i], s, i, err);
+    if (status == PLEACH_OK) *out = c;
+    else pl_cache_close(c);
+    return status;
 }
 
 void pl_cache_close(pl_cache *c)
 {
     if (!c) return;
-    for (size_t i = 0; i < c->n_pages; i++) pl_free(c->pages[i]);
-    pl_free(c->pages);
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        layer *l = &c->layers[i];
+        for (size_t p = l->first; p < l->n_pages; p++) page_release(l->pages[p]);
+        pl_free(l->pages);
+    }
+    pl_free(c->layers);
     pl_free(c);
 }
 
+/* The pages of l that hold tokens, shared with a layer that has none yet. */
+static int share_pages(const pl_cache *c, const layer *l, layer *to)
+{
+    size_t used = PL_MIN(pages_of(c->length), l->n_pages);
+    *to = *l;
+    to->pages = NULL;
+    to->n_pages = to->pages_capacity = 0;
+    if (pl_grow((void **)&to->pages, &to->pages_capacity, used, sizeof *to->pages)) {
+        to->first = 0;
+        return -1;
+    }
+    to->first = PL_MIN(l->first, used);
+    for (size_t p = to->first; p < used; p++) {
+        to->pages[p] = l->pages[p];
+        atomic_fetch_add_explicit(&to->pages[p]->references, 1, memory_order_relaxed);
+    }
+    to->n_pages = used;
+    return 0;
+}
+
+pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err)
+{
+    *out = NULL;
+    pl_cache *f = pl_calloc(1, sizeof *f);
+    layer *layers = pl_calloc(c->n_layers, sizeof *layers);
+    if (!f || !layers) {
+        pl_free(f);
+        pl_free(layers);
+        return pl_fail_memory(err, "attention cache", c->n_layers * sizeof *layers);
+    }
+    *f = *c;
+    f->layers = layers;
+    for (uint32_t i = 0; i < c->n_layers; i++)
+        if (share_pages(c, &c->layers[i], &layers[i])) {
+            pl_cache_close(f);
+            return pl_fail_memory(err, "attention cache", pages_of(c->length) * sizeof(page *));
+        }
+    *out = f;
+    return PLEACH_OK;
+}
+
+/* ---- length ---------------------------------------------------------------------------------- */
+
 size_t pl_cache_length(const pl_cache *c) { return c->length; }
 
-pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err)
+/* The first page that a query at `position` or later sees. */
+static size_t first_seen(const layer *l, size_t position)
+{
+    return l->window && position >= l->window ? (position - l->window + 1) / PL_CACHE_PAGE : 0;
+}
+
+/* The first page kept at a length: one more than is seen, so that a few tokens can be taken back. */
+static size_t first_kept(const layer *l, size_t length)
+{
+    size_t seen = first_seen(l, length);
+    return seen ? seen - 1 : 0;
+}
+
+pleach_status pl_cache_check_room(const pl_cache *c, size_t n, pleach_error *err)
 {
     PL_FAIL_IF(n > c->capacity - c->length, err, PLEACH_ERR_LIMIT,
                "the context of %zu tokens is full: it holds %zu, and %zu more were given",
                c->capacity, c->length, n);
-    size_t needed = (c->length + n + PL_CACHE_PAGE - 1) / PL_CACHE_PAGE;
-    if (pl_grow((void **)&c->pages, &c->pages_capacity, needed, sizeof *c->pages))
-        return pl_fail_memory(err, "attention cache", needed * sizeof *c->pages);
-    while (c->n_pages < needed) {
-        void *page = pl_alloc(1, c->page_bytes);
-        if (!page) return pl_fail_memory(err, "attention cache", c->page_bytes);
-        c->pages[c->n_pages++] = page;
-    }
     return PLEACH_OK;
 }
 
-/* Element offset in a page of the run of positions of one head. value: 0 for keys, 1 for values. */
-static size_t run_offset(const pl_cache *c, uint32_t layer, size_t value, uint32_t head)
+/* A page to write to: one that the window has left behind if nobody else has it, else a new one. */
+static page *take_page(const pl_cache *c, layer *l, size_t keep)
 {
-    return (((size_t)layer * 2 + value) * c->n_heads + head) * PL_CACHE_PAGE * c->head_dim;
+    while (l->first < PL_MIN(keep, l->n_pages)) {
+        page *p = l->pages[l->first];
+        l->pages[l->first++] = NULL;
+        if (!page_shared(p)) return p;
+        page_release(p);
+    }
+    return page_open(c, l);
 }
 
-static void store(const pl_cache *c, void *page, size_t offset, const float *src)
+/* Puts a page of our own in place of a shared one, with the tokens it holds. */
+static int own_page(const pl_cache *c, layer *l, size_t i, size_t keep)
 {
-    if (c->type == PLEACH_KV_F32) {
-        memcpy((float *)page + offset, src, c->head_dim * sizeof *src);
+    page *p = take_page(c, l, keep), *old = l->pages[i];
+    if (!p) return -1;
+    if (i * PL_CACHE_PAGE < c->length) memcpy(page_data(p), page_data(old), page_bytes(c, l));
+    l->pages[i] = p;
+    page_release(old);
+    return 0;
+}
+
+static int reserve_layer(const pl_cache *c, layer *l, size_t n)
+{
+    size_t needed = pages_of(c->length + n), keep = first_kept(l, c->length);
+    if (pl_grow((void **)&l->pages, &l->pages_capacity, needed, sizeof *l->pages)) return -1;
+    for (size_t i = c->length / PL_CACHE_PAGE; i < PL_MIN(needed, l->n_pages); i++)
+        if (page_shared(l->pages[i]) && own_page(c, l, i, keep)) return -1;
+    while (l->n_pages < needed) {
+        page *p = take_page(c, l, keep);
+        if (!p) return -1;
+        l->pages[l->n_pages++] = p;
+    }
+    for (; l->first < keep; l->first++) {
+        page_release(l->pages[l->first]);
+        l->pages[l->first] = NULL;
+    }
+    return 0;
+}
+
+pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err)
+{
+    PL_TRY(pl_cache_check_room(c, n, err));
+    for (uint32_t i = 0; i < c->n_layers; i++)
+        if (reserve_layer(c, &c->layers[i], n))
+            return pl_fail_memory(err, "attention cache", page_bytes(c, &c->layers[i]));
+    return PLEACH_OK;
+}
+
+void pl_cache_advance(pl_cache *c, size_t n) { c->length += n; }
+
+bool pl_cache_reaches(const pl_cache *c, size_t n)
+{
+    if (n == 0 || n == c->length) return true;
+    for (uint32_t i = 0; i < c->n_layers; i++)
+        if (first_seen(&c->layers[i], n) < c->layers[i].first) return false;
+    return true;
+}
+
+/* An empty cache has its pages from the first position on, whatever they held. */
+static void start_again(layer *l)
+{
+    l->n_pages -= l->first;
+    if (l->first) memmove(l->pages, l->pages + l->first, l->n_pages * sizeof *l->pages);
+    l->first = 0;
+}
+
+void pl_cache_truncate(pl_cache *c, size_t n)
+{
+    if (n >= c->length) return;
+    assert(pl_cache_reaches(c, n));
+    c->length = n;
+    for (uint32_t i = 0; n == 0 && i < c->n_layers; i++) start_again(&c->layers[i]);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* Keys of one head in the page that holds `position`; its values follow. */
+static uint8_t *head_data(const layer *l, size_t position, uint32_t head)
+{
+    return page_data(l->pages[position / PL_CACHE_PAGE]) +
+           head * (l->key_bytes + l->value_bytes);
+}
+
+static void store_plain(const pl_cache *c, pl_kv type, uint8_t *run, size_t at, const float *src)
+{
+    size_t D = c->head_dim;
+    if (type == PL_KV_F32) {
+        memcpy((float *)run + at * D, src, D * sizeof *src);
         return;
     }
-    uint16_t *dst = (uint16_t *)page + offset;
-    for (size_t i = 0; i < c->head_dim; i++) dst[i] = pl_f32_to_bf16(src[i]);
+    uint16_t *dst = (uint16_t *)run + at * D;
+    for (size_t i = 0; i < D; i++) dst[i] = pl_f32_to_bf16(src[i]);
+}
+
+static void store(const pl_cache *c, const layer *l, size_t position, uint32_t head,
+                  const float *k, const float *v)
+{
+    uint8_t *keys = head_data(l, position, head), *values = keys + l->key_bytes;
+    size_t at = position % PL_CACHE_PAGE;
+    if (!pl_kv_is_packed(l->type)) {
+        store_plain(c, l->type, keys, at, k);
+        store_plain(c, l->type, values, at, v);
+        return;
+    }
+    pl_turboquant t = pl_kv_code(l->type, c->head_dim);
+    pl_turboquant_view to = pl_turboquant_key_page(&t, keys, PL_CACHE_PAGE, at);
+    pl_turboquant_encode_keys(&t, &to, k, c->head_dim, 1);
+    to = pl_turboquant_value_page(&t, values, PL_CACHE_PAGE, at);
+    pl_turboquant_encode_values(&t, c->kernels, &to, v, c->head_dim, 1);
 }
 
 void pl_cache_put(pl_cache *c, uint32_t layer, size_t position, size_t n, const float *k,
                   const float *v)
 {
     size_t D = c->head_dim;
-    for (size_t i = 0; i < n; i++, position++) {
-        void *page = c->pages[position / PL_CACHE_PAGE];
-        size_t at = position % PL_CACHE_PAGE * D;
-        for (uint32_t h = 0; h < c->n_heads; h++, k += D, v += D) {
-            store(c, page, run_offset(c, layer, 0, h) + at, k);
-            store(c, page, run_offset(c, layer, 1, h) + at, v);
-        }
+    for (size_t i = 0; i < n; i++, position++)
+        for (uint32_t h = 0; h < c->n_heads; h++, k += D, v += D)
+            store(c, &c->layers[layer], position, h, k, v);
+}
+
+/* Tokens [at, at + n) of a head's page, to dst. value: whether they are values. */
+static void decode(const pl_cache *c, const layer *l, uint8_t *run, bool value, size_t at, size_t n,
+                   float *dst)
+{
+    pl_turboquant t = pl_kv_code(l->type, c->head_dim);
+    pl_turboquant_plain to = {.data = dst, .stride = c->head_dim};
+    if (value) {
+        pl_turboquant_view from = pl_turboquant_value_page(&t, run, PL_CACHE_PAGE, at);
+        pl_turboquant_decode_values(&t, c->kernels, &from, &to, n, false);
+    } else {
+        pl_turboquant_view from = pl_turboquant_key_page(&t, run, PL_CACHE_PAGE, at);
+        pl_turboquant_decode_keys(&t, &from, &to, n);
     }
 }
 
-void pl_cache_advance(pl_cache *c, size_t n) { c->length += n; }
-
-void pl_cache_truncate(pl_cache *c, size_t n)
+/* A part of one page; converts when the layer is not f32. */
+static const float *read_run(const pl_cache *c, const layer *l, uint32_t head, bool value,
+                             size_t first, size_t n, float *scratch)
 {
-    if (n < c->length) c->length = n;
-}
-
-/* A run inside one page; converts when the cache is not f32. */
-static const float *read_run(const pl_cache *c, size_t offset, size_t first, size_t n,
-                             float *scratch)
-{
-    const void *page = c->pages[first / PL_CACHE_PAGE];
-    offset += first % PL_CACHE_PAGE * c->head_dim;
-    if (c->type == PLEACH_KV_F32) return (const float *)page + offset;
-    const uint16_t *src = (const uint16_t *)page + offset;
-    for (size_t i = 0; i < n * c->head_dim; i++) scratch[i] = pl_bf16_to_f32(src[i]);
+    uint8_t *run = head_data(l, first, head) + (value ? l->key_bytes : 0);
+    size_t at = first % PL_CACHE_PAGE;
+    if (l->type == PL_KV_F32) return (const float *)run + at * c->head_dim;
+    if (l->type == PL_KV_BF16) {
+        const uint16_t *src = (const uint16_t *)run + at * c->head_dim;
+        for (size_t i = 0; i < n * c->head_dim; i++) scratch[i] = pl_bf16_to_f32(src[i]);
+    } else {
+        decode(c, l, run, value, at, n, scratch);
+    }
     return scratch;
 }
 
-static const float *read_range(const pl_cache *c, size_t offset, size_t first, size_t n,
-                               float *scratch)
+static const float *read_range(const pl_cache *c, uint32_t layer_, uint32_t head, bool value,
+                               size_t first, size_t n, float *scratch)
 {
-    if (first % PL_CACHE_PAGE + n <= PL_CACHE_PAGE) return read_run(c, offset, first, n, scratch);
+    const layer *l = &c->layers[layer_];
+    if (first % PL_CACHE_PAGE + n <= PL_CACHE_PAGE)
+        return read_run(c, l, head, value, first, n, scratch);
     for (size_t done = 0; done < n;) {
         size_t at = first + done;
         size_t part = PL_MIN(n - done, PL_CACHE_PAGE - at % PL_CACHE_PAGE);
         float *dst = scratch + done * c->head_dim;
-        const float *src = read_run(c, offset, at, part, dst);
+        const float *src = read_run(c, l, head, value, at, part, dst);
         if (src != dst) memcpy(dst, src, part * c->head_dim * sizeof *dst);
         done += part;
     }
@@ -137,14 +354,56 @@ static const float *read_range(const pl_cache *c, size_t offset, size_t first, s
 const float *pl_cache_keys(const pl_cache *c, uint32_t layer, uint32_t head, size_t first, size_t n,
                            float *scratch)
 {
-    return read_range(c, run_offset(c, layer, 0, head), first, n, scratch);
+    return read_range(c, layer, head, false, first, n, scratch);
 }
 
 const float *pl_cache_values(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                              size_t n, float *scratch)
 {
-    return read_range(c, run_offset(c, layer, 1, head), first, n, scratch);
+    return read_range(c, layer, head, true, first, n, scratch);
 }
 
-uint64_t pl_cache_bytes(const pl_cache *c) { return (uint64_t)c->n_pages * c->page_bytes; }
-uint64_t pl_cache_token_bytes(const pl_cache *c) { return c->page_bytes / PL_CACHE_PAGE; }
+bool pl_cache_packed(const pl_cache *c, uint32_t layer)
+{
+    return pl_kv_is_packed(c->layers[layer].type);
+}
+
+void pl_cache_packed_page(const pl_cache *c, uint32_t layer_, uint32_t head, size_t first,
+                          pl_turboquant *t, const uint8_t **keys, const uint8_t **values)
+{
+    const layer *l = &c->layers[layer_];
+    *t = pl_kv_code(l->type, c->head_dim);
+    *keys = head_data(l, first, head);
+    *values = *keys + l->key_bytes;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+pl_kv pl_cache_type(const pl_cache *c, uint32_t layer) { return c->layers[layer].type; }
+
+uint64_t pl_cache_bytes(const pl_cache *c)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        const layer *l = &c->layers[i];
+        bytes += (uint64_t)(l->n_pages - l->first) * page_bytes(c, l);
+    }
+    return bytes;
+}
+
+uint64_t pl_cache_token_bytes(const pl_cache *c)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < c->n_layers; i++) bytes += page_bytes(c, &c->layers[i]);
+    return bytes / PL_CACHE_PAGE;
+}
+
+uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < c->n_layers && length > 0; i++) {
+        const layer *l = &c->layers[i];
+        bytes += (uint64_t)(pages_of(length) - first_kept(l, length - 1)) * page_bytes(c, l);
+    }
+    return bytes;
+}

@@ -1,37 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The attention cache of one session: keys and values of every layer, in f32 or bf16, growing as
- * tokens come. */
+ * The attention cache of one session: keys and values of every layer, each layer in a type of its
+ * own, growing page by page as tokens come. Pages are shared between forked caches until one of
+ * them writes, and given up once a sliding window has left them behind.
+ *
+ * What is stored at a position depends on that position's keys and values alone, never on how
+ * tokens came, so that results do not either. */
 #ifndef PL_KV_CACHE_H
 #define PL_KV_CACHE_H
 
-#include "base/error.h"
-#include "pleach/session.h"
+#include "kv_type.h"
 
 typedef struct pl_cache pl_cache;
 
-/* Positions in a page. A range inside one page is read in place from an f32 cache. */
+/* Positions in a page. A range inside one page is read in place from an f32 layer. */
 #define PL_CACHE_PAGE ((size_t)64)
 
-/* capacity: most tokens it may hold; memory comes a page at a time and stays until closing. */
-pleach_status pl_cache_open(uint32_t n_layers, uint32_t n_kv_heads, uint32_t head_dim,
-                            size_t capacity, pleach_kv type, pl_cache **out, pleach_error *err);
-void pl_cache_close(pl_cache *c);
+typedef struct pl_cache_settings {
+    uint32_t n_layers, n_kv_heads, head_dim;
+    size_t capacity;           /* most tokens it may hold */
+    const pl_kv *types;        /* [n_layers]; NULL: f32 */
+    const uint32_t *windows;   /* [n_layers] positions that a query sees, 0: all; NULL: all */
+    const pl_kernels *kernels; /* borrowed until closing; may be NULL without packed types */
+} pl_cache_settings;
+
+/* Memory comes a page at a time, and what no window has left behind stays until closing. */
+pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_error *err);
+void pl_cache_close(pl_cache *c); /* accepts NULL */
+/* A second cache with the same tokens. It shares c's pages; whoever writes to a shared page first
+ * takes a copy. Caches that share may be used by different threads at once. */
+pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err);
+
 size_t pl_cache_length(const pl_cache *c);
-/* Makes room for n more tokens; pl_cache_put fills them layer by layer; pl_cache_advance adds them
- * to the length once all layers are in. */
+/* Room for n more tokens and not more than capacity, else PLEACH_ERR_LIMIT. */
+pleach_status pl_cache_check_room(const pl_cache *c, size_t n, pleach_error *err);
+/* Makes room for n more tokens; pl_cache_put fills them layer by layer, on any thread;
+ * pl_cache_advance adds them to the length once all layers are in. Pages that no query from the
+ * length on can see are given up here. */
 pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err);
+/* k, v [n][n_kv_heads][head_dim]. */
 void pl_cache_put(pl_cache *c, uint32_t layer, size_t position, size_t n, const float *k,
                   const float *v);
 void pl_cache_advance(pl_cache *c, size_t n);
+/* Back to the first n tokens, n <= length; pl_cache_reaches says whether a window has left behind
+ * what the next of them would see. Going back to none is always possible. */
+bool pl_cache_reaches(const pl_cache *c, size_t n);
 void pl_cache_truncate(pl_cache *c, size_t n);
+
 /* Keys (values) of one head at consecutive positions [first, first+n) as f32 [n][head_dim]. Returns
  * a pointer into the cache when it can, else converts into `scratch`. */
 const float *pl_cache_keys(const pl_cache *c, uint32_t layer, uint32_t head, size_t first, size_t n,
                            float *scratch);
 const float *pl_cache_values(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                              size_t n, float *scratch);
+
+/* Whether a layer holds codes, and the page of them that holds position `first`, a multiple of
+ * PL_CACHE_PAGE: its keys and its values of one head, 64-byte aligned, as turboquant.h lays out a
+ * page of PL_CACHE_PAGE tokens. What lies past the length is undefined. */
+bool pl_cache_packed(const pl_cache *c, uint32_t layer);
+void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
+                          pl_turboquant *t, const uint8_t **keys, const uint8_t **values);
+
+pl_kv pl_cache_type(const pl_cache *c, uint32_t layer);
+/* Bytes of the pages held now, those shared included; of one token in all layers; and of the pages
+ * held once `length` tokens have come one by one. */
 uint64_t pl_cache_bytes(const pl_cache *c);
 uint64_t pl_cache_token_bytes(const pl_cache *c);
+uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length);
 
 #endif

@@ -22,7 +22,7 @@
 
 void pleach_eval_settings_defaults(pleach_eval_settings *s)
 {
-    *s = (pleach_eval_settings){.context = 512, .score = PLEACH_SCORE_ALL};
+    *s = (pleach_eval_settings){.context = 512, .score = PLEACH_SCORE_ALL, .kv = "f32"};
 }
 
 /* What one predicted token contributes. */
@@ -204,12 +204,13 @@ static pleach_status tokenize(evaluation *e, const char *text, size_t size, size
     return PLEACH_OK;
 }
 
-static pleach_status open_one(const evaluation *e, const pleach_model *m, pleach_session **session,
-                              float **logits, pleach_error *err)
+static pleach_status open_one(const evaluation *e, const pleach_model *m, const char *kv,
+                              pleach_session **session, float **logits, pleach_error *err)
 {
     pleach_session_settings set;
     pleach_session_settings_defaults(&set);
     set.context = e->set->context;
+    set.kv = kv;
     PL_TRY(pleach_session_open(m, &set, session, err));
     *logits = pl_alloc(e->slice, e->vocab * sizeof **logits);
     return *logits ? PLEACH_OK
@@ -228,8 +229,10 @@ static pleach_status evaluate(evaluation *e, const char *text, size_t size, plea
     PL_TRY(check(e, err));
     PL_TRY(tokenize(e, text, size, &chunks, err));
     e->slice = slice_rows(e->vocab, scored);
-    PL_TRY(open_one(e, e->model, &e->session, &e->logits, err));
-    if (e->teacher) PL_TRY(open_one(e, e->teacher, &e->teacher_session, &e->teacher_logits, err));
+    PL_TRY(open_one(e, e->model, e->set->kv, &e->session, &e->logits, err));
+    pleach_session_cache_info(e->session, &r->cache);
+    if (e->teacher)
+        PL_TRY(open_one(e, e->teacher, "f32", &e->teacher_session, &e->teacher_logits, err));
     e->scores = pl_alloc(chunks, scored * sizeof *e->scores);
     if (!e->scores) return pl_fail_memory(err, "evaluation", chunks * scored * sizeof *e->scores);
     for (size_t i = 0; i < chunks; i++) {

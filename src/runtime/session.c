@@ -9,15 +9,7 @@
 
 void pleach_session_settings_defaults(pleach_session_settings *s)
 {
-    *s = (pleach_session_settings){.kv = PLEACH_KV_F32, .batch = 512};
-}
-
-static pleach_status open_parts(pleach_session *s, pleach_kv kv, pleach_error *err)
-{
-    const pl_transformer *t = s->model->transformer;
-    const pl_config *g = t->config;
-    PL_TRY(pl_cache_open(g->n_layers, g->n_kv_heads, g->head_dim, s->context, kv, &s->cache, err));
-    return pl_workspace_open(t, &s->model->compute, s->batch, &s->workspace, err);
+    *s = (pleach_session_settings){.kv = "f32", .batch = 512};
 }
 
 pleach_status pleach_session_open(const pleach_model *m, const pleach_session_settings *settings,
@@ -30,9 +22,12 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
     pleach_session *s = pl_calloc(1, sizeof *s);
     if (!s) return pl_fail_memory(err, "session", sizeof *s);
     s->model = m;
-    s->context = set.context ? set.context : m->transformer->config->context_length;
+    s->context = pl_session_context(m->transformer->config, &set);
     s->batch = PL_MIN(set.batch ? set.batch : 512, s->context);
-    pleach_status status = open_parts(s, set.kv, err);
+    pleach_status status = pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels,
+                                                 &s->cache, err);
+    if (status == PLEACH_OK)
+        status = pl_workspace_open(m->transformer, &m->compute, s->batch, &s->workspace, err);
     if (status == PLEACH_OK) *out = s;
     else pleach_session_close(s);
     return status;
@@ -47,6 +42,28 @@ void pleach_session_close(pleach_session *s)
     pl_free(s);
 }
 
+pleach_status pleach_session_fork(const pleach_session *s, pleach_session **out, pleach_error *err)
+{
+    size_t n = pl_cache_length(s->cache);
+    *out = NULL;
+    pleach_session *f = pl_calloc(1, sizeof *f);
+    if (!f) return pl_fail_memory(err, "session", sizeof *f);
+    *f = (pleach_session){.model = s->model, .context = s->context, .batch = s->batch};
+    pleach_status status = pl_cache_fork(s->cache, &f->cache, err);
+    if (status == PLEACH_OK)
+        status = pl_workspace_open(s->model->transformer, &s->model->compute, s->batch,
+                                   &f->workspace, err);
+    if (status == PLEACH_OK && pl_grow((void **)&f->ids, &f->ids_capacity, n, sizeof *f->ids))
+        status = pl_fail_memory(err, "token ids", n * sizeof *f->ids);
+    if (status != PLEACH_OK) {
+        pleach_session_close(f);
+        return status;
+    }
+    if (n) memcpy(f->ids, s->ids, n * sizeof *f->ids);
+    *out = f;
+    return PLEACH_OK;
+}
+
 size_t pleach_session_position(const pleach_session *s) { return pl_cache_length(s->cache); }
 
 size_t pleach_session_ids(const pleach_session *s, const int32_t **ids)
@@ -55,19 +72,26 @@ size_t pleach_session_ids(const pleach_session *s, const int32_t **ids)
     return pl_cache_length(s->cache);
 }
 
+/* The first n ids once more, from nothing. */
+static pleach_status compute_again(pleach_session *s, size_t n, pleach_error *err)
+{
+    int32_t *ids = pl_alloc(n, sizeof *ids);
+    if (!ids) return pl_fail_memory(err, "token ids", n * sizeof *ids);
+    memcpy(ids, s->ids, n * sizeof *ids);
+    pl_cache_truncate(s->cache, 0);
+    pleach_status status = pleach_session_feed(s, ids, n, NULL, err);
+    pl_free(ids);
+    return status;
+}
+
 pleach_status pleach_session_truncate(pleach_session *s, size_t n, pleach_error *err)
 {
     PL_FAIL_IF(n > pl_cache_length(s->cache), err, PLEACH_ERR_ARGUMENT,
                "cannot go back to %zu tokens: the session holds %zu", n,
                pl_cache_length(s->cache));
+    if (!pl_cache_reaches(s->cache, n)) return compute_again(s, n, err);
     pl_cache_truncate(s->cache, n);
     return PLEACH_OK;
-}
-
-uint64_t pleach_session_cache_bytes(const pleach_session *s) { return pl_cache_bytes(s->cache); }
-uint64_t pleach_session_token_bytes(const pleach_session *s)
-{
-    return pl_cache_token_bytes(s->cache);
 }
 
 /* Everything that can be refused, before anything changes. */
@@ -77,35 +101,45 @@ static pleach_status prepare(pleach_session *s, const int32_t *ids, size_t n, pl
     for (size_t i = 0; i < n; i++)
         PL_FAIL_IF(ids[i] < 0 || (uint32_t)ids[i] >= vocab, err, PLEACH_ERR_ARGUMENT,
                    "token %zu: id %d is outside the vocabulary of %u", i, (int)ids[i], vocab);
-    PL_TRY(pl_cache_reserve(s->cache, n, err));
+    PL_TRY(pl_cache_check_room(s->cache, n, err));
     size_t needed = pl_cache_length(s->cache) + n;
     if (pl_grow((void **)&s->ids, &s->ids_capacity, needed, sizeof *s->ids))
         return pl_fail_memory(err, "token ids", needed * sizeof *s->ids);
     return PLEACH_OK;
 }
 
+/* One batch. Room in the cache is made batch by batch, so that a window's pages are used again
+ * within a prompt. */
+static pleach_status feed_batch(pleach_session *s, const int32_t *ids, size_t n, size_t skip,
+                                float *logits, pleach_error *err)
+{
+    const pleach_model *m = s->model;
+    size_t at = pl_cache_length(s->cache);
+    PL_TRY(pl_cache_reserve(s->cache, n, err));
+    PL_TRY(pl_transformer_forward(m->transformer, &m->compute, s->workspace, s->cache, ids, n, skip,
+                                  skip < n ? logits : NULL, err));
+    memcpy(s->ids + at, ids, n * sizeof *ids);
+    return PLEACH_OK;
+}
+
 pleach_status pleach_session_feed_all(pleach_session *s, const int32_t *ids, size_t n, size_t first,
                                       float *logits, pleach_error *err)
 {
-    const pleach_model *m = s->model;
-    size_t start = pl_cache_length(s->cache);
+    size_t start = pl_cache_length(s->cache), vocab = s->model->transformer->config->vocab_size;
     PL_FAIL_IF(first > n, err, PLEACH_ERR_ARGUMENT,
                "logits from position %zu of only %zu tokens", first, n);
     PL_TRY(prepare(s, ids, n, err));
     for (size_t done = 0; done < n;) {
         size_t part = PL_MIN(s->batch, n - done), skip = first > done ? first - done : 0;
         skip = PL_MIN(skip, part);
-        pleach_status status =
-            pl_transformer_forward(m->transformer, &m->compute, s->workspace, s->cache,
-                                   ids + done, part, skip, skip < part ? logits : NULL, err);
+        pleach_status status = feed_batch(s, ids + done, part, skip, logits, err);
         if (status != PLEACH_OK) {
-            pl_cache_truncate(s->cache, start);
+            if (pl_cache_reaches(s->cache, start)) pl_cache_truncate(s->cache, start);
             return status;
         }
-        if (logits) logits += (part - skip) * m->transformer->config->vocab_size;
+        if (logits) logits += (part - skip) * vocab;
         done += part;
     }
-    if (n) memcpy(s->ids + start, ids, n * sizeof *ids);
     return PLEACH_OK;
 }
 

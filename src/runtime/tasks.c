@@ -20,7 +20,7 @@
 
 void pleach_tasks_settings_defaults(pleach_tasks_settings *s)
 {
-    *s = (pleach_tasks_settings){0};
+    *s = (pleach_tasks_settings){.kv = "f32"};
 }
 
 /* The choice a model takes, by sum and by sum over bytes. */
@@ -142,13 +142,16 @@ static pleach_status score_item(scorer *s, const pl_task_item *item, pick *p, pl
 /* ---- all items ------------------------------------------------------------------------------- */
 
 static pleach_status open_scorer(scorer *s, const pleach_model *model, const pleach_model *other,
-                                 pleach_error *err)
+                                 const char *kv, pleach_error *err)
 {
     *s = (scorer){.model = model,
                   .speaker = model->tokenizer || !other ? model : other,
                   .vocab = model->transformer->config->vocab_size};
     s->slice = PL_MAX(SLICE_FLOATS / s->vocab, 1);
-    PL_TRY(pleach_session_open(model, NULL, &s->session, err));
+    pleach_session_settings set;
+    pleach_session_settings_defaults(&set);
+    set.kv = kv;
+    PL_TRY(pleach_session_open(model, &set, &s->session, err));
     s->logits = pl_alloc(s->slice, s->vocab * sizeof *s->logits);
     s->log_probabilities = pl_alloc(s->slice, sizeof *s->log_probabilities);
     return s->logits && s->log_probabilities
@@ -212,7 +215,7 @@ static pleach_status score_all(tasks *t, pleach_error *err)
         if (t->has_teacher)
             PL_TRY(score_item(&t->teacher, &t->items[i], &t->teacher_picks[i], err));
         right += t->picks[i].sum == t->items[i].answer;
-        if (t->set && t->set->progress &&
+        if (t->set->progress &&
             t->set->progress(t->set->user, i + 1, t->n, (double)right / (double)(i + 1)))
             return pl_fail(err, PLEACH_ERR_CANCELLED, "stopped after %zu of %zu items", i + 1,
                            t->n);
@@ -224,8 +227,8 @@ static pleach_status run_tasks(tasks *t, const pleach_model *model, const pleach
                                const char *lines, size_t size, pleach_error *err)
 {
     PL_TRY(pl_task_items_read(lines, size, &t->items, &t->n, err));
-    PL_TRY(open_scorer(&t->model, model, teacher, err));
-    if (teacher) PL_TRY(open_scorer(&t->teacher, teacher, model, err));
+    PL_TRY(open_scorer(&t->model, model, teacher, t->set->kv, err));
+    if (teacher) PL_TRY(open_scorer(&t->teacher, teacher, model, "f32", err));
     t->has_teacher = teacher != NULL;
     t->picks = pl_calloc(t->n, sizeof *t->picks);
     t->teacher_picks = pl_calloc(t->n, sizeof *t->teacher_picks);
@@ -239,7 +242,9 @@ pleach_status pleach_eval_tasks(const pleach_model *model, const pleach_model *t
                                 const pleach_tasks_settings *settings, pleach_tasks_result *result,
                                 pleach_error *err)
 {
-    tasks t = {.set = settings};
+    pleach_tasks_settings defaults;
+    pleach_tasks_settings_defaults(&defaults);
+    tasks t = {.set = settings ? settings : &defaults};
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
     *result = (pleach_tasks_result){0};

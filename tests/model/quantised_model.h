@@ -52,7 +52,7 @@ static inline double distance(const float *x, const float *y, size_t n)
 static inline float *logits_of(const char *path, const golden *g)
 {
     pleach_model *m = open_model(path, NULL, PLEACH_ARITH_F32, 2);
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(m, "f32", 512);
     float *logits = pl_alloc(g->n * g->vocab, sizeof *logits);
     must(pleach_session_feed_all(s, g->ids, g->n, 0, logits, &err));
     pleach_session_close(s);

@@ -54,7 +54,7 @@ static inline pleach_model *open_model(const char *path, const char *cpu, pleach
     return m;
 }
 
-static inline pleach_session *open_session(const pleach_model *m, pleach_kv kv, size_t batch)
+static inline pleach_session *open_session(const pleach_model *m, const char *kv, size_t batch)
 {
     pleach_session_settings s;
     pleach_session *session;

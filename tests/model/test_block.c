@@ -54,7 +54,7 @@ static void check_forward(const char *name, bool whole)
     size_t vocab = m->transformer->config->vocab_size;
     int32_t ids[N];
     make_ids(ids, N, vocab);
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(m, "f32", 512);
     float *want = pl_alloc(N * vocab, sizeof *want), *got = pl_alloc(N * vocab, sizeof *got);
     must(pleach_session_feed_all(s, ids, N, 0, want, &err));
     const pl_config *g = m->transformer->config;

@@ -51,7 +51,7 @@ static void check_logits(const folder *f, const json_t *test)
     const char *name = json_string_value(json_object_get(test, "name"));
     const json_t *positions = json_object_get(test, "positions");
     pleach_model *m = open_model(f->path, NULL, PLEACH_ARITH_INT16, 2);
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(m, "f32", 512);
     size_t vocab = vocab_of(m);
     float *logits = pl_alloc(vocab, sizeof *logits);
     int32_t ids[10000];

@@ -27,7 +27,7 @@ static float lag(const float *logits, size_t n, int32_t id)
  * checkpoint two logits are 1.5e-6 apart in exact arithmetic, less than f32 sums resolve. */
 static float run(const pleach_model *m, const golden *g, size_t step, float *logits)
 {
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(m, "f32", 512);
     for (size_t i = 0; i < g->n; i += step) {
         size_t n = PL_MIN(step, g->n - i);
         must(pleach_session_feed_all(s, g->ids + i, n, 0, logits + i * g->vocab, &err));
@@ -165,7 +165,7 @@ static void bits_depend_on_nothing(const char *name, pleach_arith arith)
             got = pl_alloc(N * vocab, sizeof *got);
         }
         for (size_t cut = threads == 1 ? 0 : 1; cut < PL_COUNT(cuts); cut += (size_t)threads) {
-            pleach_session *s = open_session(m, PLEACH_KV_F32, cut % 2 ? 512 : 13);
+            pleach_session *s = open_session(m, "f32", cut % 2 ? 512 : 13);
             float *to = threads == 1 && cut == 0 ? want : got;
             feed_in_pieces(s, ids, N, cuts[cut], 3, vocab, to);
             if (to == got) assert_memory_equal(got, want, N * vocab * sizeof *got);
@@ -191,7 +191,7 @@ static void going_back_gives_the_same_bits(void **state)
     (void)state;
     golden g = open_golden("qwen3-qknorm");
     pleach_model *m = open_model(CHECKPOINTS "qwen3-qknorm", NULL, PLEACH_ARITH_INT16, 2);
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(m, "f32", 512);
     float *want = pl_alloc(g.n * g.vocab, sizeof *want), *got = pl_alloc(g.vocab, sizeof *got);
     const int32_t other[] = {5, 6, 7, 8, 9}, *held;
     must(pleach_session_feed_all(s, g.ids, g.n, 0, want, &err));
@@ -215,13 +215,18 @@ static void bf16_cache_is_close(void **state)
     golden g = open_golden("llama-tied");
     pleach_model *m = open_model(CHECKPOINTS "llama-tied", NULL, PLEACH_ARITH_INT16, 2);
     float *logits = pl_alloc(g.n * g.vocab, sizeof *logits);
-    pleach_session *s = open_session(m, PLEACH_KV_BF16, 512);
+    pleach_session *s = open_session(m, "bf16", 512);
     must(pleach_session_feed_all(s, g.ids, g.n, 0, logits, &err));
     double most = max_difference(logits, g.logits, g.n * g.vocab);
     assert_true(most > 0 && most < 0.1);
     /* 2 kv heads, 3 layers, keys and values of 32 numbers in two bytes. */
-    assert_int_equal(pleach_session_token_bytes(s), 2 * 3 * 2 * 32 * 2);
-    assert_true(pleach_session_cache_bytes(s) >= g.n * pleach_session_token_bytes(s));
+    pleach_cache_info info;
+    pleach_session_cache_info(s, &info);
+    assert_string_equal(info.types, "bf16");
+    assert_int_equal(info.token_bytes, 2 * 3 * 2 * 32 * 2);
+    assert_true(info.bytes >= g.n * info.token_bytes);
+    assert_true(info.bits == 16 && info.context == 512);
+    assert_int_equal(info.context_bytes, 512 * info.token_bytes);
     pl_free(logits);
     pleach_session_close(s);
     pleach_model_close(m);
@@ -255,9 +260,14 @@ static void sessions_refuse_and_stay_as_they_were(void **state)
     assert_int_equal(pleach_session_position(s), 8);
     pl_free(logits);
     pleach_session_close(s);
-    set.kv = (pleach_kv)7;
-    assert_int_equal(pleach_session_open(m, &set, &s, &err), PLEACH_ERR_ARGUMENT);
+    set.kv = "f16";
+    assert_refused(pleach_session_open(m, &set, &s, &err), PLEACH_ERR_ARGUMENT, "\"f16\"");
     assert_null(s);
+    set.kv = "bf16,2-3:f32";
+    assert_refused(pleach_session_open(m, &set, &s, &err), PLEACH_ERR_ARGUMENT, "layers 0 to 2");
+    set.kv = "k8v3";
+    assert_refused(pleach_session_open(m, &set, &s, &err), PLEACH_ERR_SHAPE,
+                   "k8v3: head size 32: a packed cache takes 64, ");
     pleach_model_close(m);
 }
 

@@ -44,7 +44,7 @@ static void text_streams_in_whole_characters(void **state)
     folder f = make_model(NULL);
     pleach_model *m = open_model(f.path, NULL, PLEACH_ARITH_INT16, 2);
     for (uint64_t seed = 0; seed < 4; seed++) {
-        pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+        pleach_session *s = open_session(m, "f32", 512);
         pleach_generation g = settings(200);
         pleach_generation_stats stats;
         collected c = {0};
@@ -86,8 +86,8 @@ static void a_held_prefix_is_reused_and_changes_nothing(void **state)
 {
     (void)state;
     pleach_model *m = open_model(CHECKPOINTS "llama-tied", NULL, PLEACH_ARITH_INT16, 2);
-    pleach_session *fresh = open_session(m, PLEACH_KV_F32, 512);
-    pleach_session *used = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *fresh = open_session(m, "f32", 512);
+    pleach_session *used = open_session(m, "f32", 512);
     pleach_generation_stats stats;
     const int32_t *a, *b, other[] = {72, 101, 108, 9, 9, 9, 9};
     size_t n = greedy(fresh, prompt, 9, 20, &a, &stats);
@@ -113,8 +113,8 @@ static void a_long_prompt_can_be_stopped(void **state)
     (void)state;
     enum { LONG = 300 };
     pleach_model *m = open_model(CHECKPOINTS "llama-tied", NULL, PLEACH_ARITH_INT16, 2);
-    pleach_session *fresh = open_session(m, PLEACH_KV_F32, 512);
-    pleach_session *used = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *fresh = open_session(m, "f32", 512);
+    pleach_session *used = open_session(m, "f32", 512);
     pleach_generation_stats stats;
     int32_t ids[LONG];
     const int32_t *a, *b;
@@ -158,7 +158,7 @@ static void every_end_token_ends(void **state)
 {
     (void)state;
     pleach_model *plain = open_model(CHECKPOINTS "llama-tied", NULL, PLEACH_ARITH_INT16, 2);
-    pleach_session *s = open_session(plain, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(plain, "f32", 512);
     pleach_generation_stats stats;
     const int32_t *ids, *held;
     int32_t first[29];
@@ -176,7 +176,7 @@ static void every_end_token_ends(void **state)
         pleach_model_info info;
         pleach_model_get_info(m, &info);
         assert_true(info.n_end_tokens >= 3);
-        s = open_session(m, PLEACH_KV_F32, 512);
+        s = open_session(m, "f32", 512);
         pleach_generation g = settings(20);
         g.ignore_end = 0;
         must(pleach_generate(s, prompt, 9, &g, NULL, NULL, &stats, &err));
@@ -249,7 +249,7 @@ static void plain_nll(const pleach_model *m, const char *text, size_t chunks, si
     double sum = 0, squares = 0;
     for (size_t c = 0; c < chunks; c++) {
         int32_t ids[CONTEXT];
-        pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+        pleach_session *s = open_session(m, "f32", 512);
         for (int i = 0; i < CONTEXT; i++) ids[i] = (unsigned char)text[c * CONTEXT + (size_t)i];
         must(pleach_session_feed_all(s, ids, CONTEXT, 0, logits, &err));
         for (size_t i = first; i + 1 < CONTEXT; i++, n++) {

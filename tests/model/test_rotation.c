@@ -62,7 +62,9 @@ static void forward(const pl_transformer *t, const pl_compute *c, const int32_t 
     const pl_config *f = t->config;
     pl_cache *cache;
     pl_workspace *w;
-    must(pl_cache_open(f->n_layers, f->n_kv_heads, f->head_dim, n, PLEACH_KV_F32, &cache, &err));
+    pl_cache_settings set = {.n_layers = f->n_layers, .n_kv_heads = f->n_kv_heads,
+                             .head_dim = f->head_dim, .capacity = n};
+    must(pl_cache_open(&set, &cache, &err));
     must(pl_workspace_open(t, c, n, &w, &err));
     must(pl_cache_reserve(cache, n, &err));
     must(pl_transformer_forward(t, c, w, cache, ids, n, 0, logits, &err));
@@ -171,7 +173,7 @@ static void write_model(const folder *f, uint64_t hidden, uint64_t inner)
 static void run_model(const char *path, const int32_t *ids, float *logits)
 {
     pleach_model *m = open_model(path, NULL, PLEACH_ARITH_F32, 2);
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(m, "f32", 512);
     must(pleach_session_feed_all(s, ids, TEXT, 0, logits, &err));
     pleach_session_close(s);
     pleach_model_close(m);

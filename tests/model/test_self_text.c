@@ -19,6 +19,8 @@ static void rows_are_alone(void **state)
         const pl_transformer *t = m->transformer;
         const pl_config *g = t->config;
         size_t V = g->vocab_size;
+        pl_cache_settings set = {.n_layers = g->n_layers, .n_kv_heads = g->n_kv_heads,
+                                 .head_dim = g->head_dim, .capacity = 64};
         pl_cache *together[N], *alone[N];
         pl_workspace *w, *single;
         float *logits = pl_alloc(N, V * sizeof *logits), *row = pl_alloc(V, sizeof *row);
@@ -29,8 +31,7 @@ static void rows_are_alone(void **state)
             int32_t start[N] = {3, 1, 4, 1, 5};
             pl_cache **both[] = {&together[i], &alone[i]};
             for (int b = 0; b < 2; b++) {
-                must(pl_cache_open(g->n_layers, g->n_kv_heads, g->head_dim, 64, PLEACH_KV_F32,
-                                   both[b], &err));
+                must(pl_cache_open(&set, both[b], &err));
                 must(pl_cache_reserve(*both[b], 64, &err));
                 must(pl_transformer_forward(t, &m->compute, single, *both[b], start, i, i, NULL,
                                             &err));

@@ -17,7 +17,7 @@ static double likelihood(const pleach_model *m, const char *text, size_t first)
     int32_t ids[256];
     for (size_t i = 0; i < n; i++) ids[i] = (unsigned char)text[i];
     float *logits = pl_alloc(n, vocab * sizeof *logits);
-    pleach_session *s = open_session(m, PLEACH_KV_F32, 512);
+    pleach_session *s = open_session(m, "f32", 512);
     double sum = 0;
     must(pleach_session_feed_all(s, ids, n, 0, logits, &err));
     for (size_t i = first; i < n; i++) {

@@ -43,13 +43,15 @@ static float *random_numbers(size_t n, uint64_t seed, float scale)
     return x;
 }
 
-static inputs make_inputs(shape s, pleach_kv type)
+static inputs make_inputs(shape s, pl_kv type)
 {
     inputs in = {.s = s};
     in.q = random_numbers(s.n * s.heads * s.dim, 1, 6);
     in.k = random_numbers(s.n * s.kv_heads * s.dim, 2, 4);
     in.v = random_numbers(s.n * s.kv_heads * s.dim, 3, 2);
-    assert_int_equal(pl_cache_open(1, s.kv_heads, s.dim, s.n, type, &in.cache, NULL), PLEACH_OK);
+    pl_cache_settings set = {.n_layers = 1, .n_kv_heads = s.kv_heads, .head_dim = s.dim,
+                             .capacity = s.n, .types = &type};
+    assert_int_equal(pl_cache_open(&set, &in.cache, NULL), PLEACH_OK);
     assert_int_equal(pl_cache_reserve(in.cache, s.n, NULL), PLEACH_OK);
     pl_cache_put(in.cache, 0, 0, s.n, in.k, in.v);
     return in;
@@ -123,7 +125,7 @@ static void on_every_level(void (*test)(unsigned cpu))
 static void check_values(unsigned cpu)
 {
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
-        inputs in = make_inputs(shapes[i], PLEACH_KV_F32);
+        inputs in = make_inputs(shapes[i], PL_KV_F32);
         shape s = in.s;
         pl_compute c = compute(cpu, 2);
         float *out = pl_alloc(s.n * s.heads, s.dim * sizeof *out);
@@ -147,7 +149,7 @@ static void check_cuts(unsigned cpu)
 {
     const size_t steps[] = {1, 67};
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
-        inputs in = make_inputs(shapes[i], i % 2 ? PLEACH_KV_BF16 : PLEACH_KV_F32);
+        inputs in = make_inputs(shapes[i], i % 2 ? PL_KV_BF16 : PL_KV_F32);
         shape s = in.s;
         size_t bytes = s.n * s.heads * s.dim * sizeof(float);
         float *want = pl_alloc(1, bytes), *got = pl_alloc(1, bytes);
@@ -174,7 +176,7 @@ static void bits_do_not_depend_on_cuts_or_threads(void **state)
 /* Scores of hundreds must not overflow. */
 static void check_extremes(unsigned cpu)
 {
-    inputs in = make_inputs((shape){2, 1, 16, 0, 100}, PLEACH_KV_F32);
+    inputs in = make_inputs((shape){2, 1, 16, 0, 100}, PL_KV_F32);
     for (size_t i = 0; i < 100 * 32; i++) in.q[i] *= 1000;
     pl_compute c = compute(cpu, 1);
     float *out = pl_alloc(100 * 32, sizeof *out);

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cache: what goes in comes out in every type, forks do not see each other, windows drop what
+ * nobody sees. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,97 +10,353 @@
 
 #include <cmocka.h>
 
+#include "base/cpu.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "kv/cache.h"
 
-enum { LAYERS = 2, HEADS = 3, D = 8, CAPACITY = 200 };
+enum { LAYERS = 3, HEADS = 3, D = 64, ROW = HEADS * D, CAPACITY = 300 };
 
-static float number(uint32_t layer, int value, size_t position, size_t head, size_t d)
+static const pl_kernels *kernels(void)
 {
-    return (float)(((layer * 2 + (uint32_t)value) * 1000 + position) * 100 + head * 10 + d) * 0.37f;
+    static pl_kernels k;
+    unsigned cpu;
+    if (!k.rotate && pl_cpu_level(NULL, &cpu) == 0) pl_kernels_init(&k, cpu);
+    return &k;
 }
 
-static void append(pl_cache *c, size_t n)
+static pl_cache *open_cache(const char *spec, const uint32_t *windows)
 {
-    float k[HEADS * D], v[HEADS * D];
+    pl_kv types[LAYERS];
+    pl_cache *c;
+    pl_cache_settings set = {.n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = D,
+                             .capacity = CAPACITY, .types = types, .windows = windows,
+                             .kernels = kernels()};
+    assert_int_equal(pl_kv_parse(spec, LAYERS, types, NULL), PLEACH_OK);
+    assert_int_equal(pl_cache_open(&set, &c, NULL), PLEACH_OK);
+    return c;
+}
+
+/* The numbers of a position, told apart by `text`: which of several sequences it belongs to. */
+static void numbers(float x[ROW], int text, uint32_t layer, bool value, size_t position)
+{
+    uint64_t seed = (((uint64_t)text * 10 + layer) * 2 + value) * 100000 + position;
+    for (size_t i = 0; i < ROW; i++) x[i] = 4 * (float)(pl_random_unit(&seed) - 0.5);
+}
+
+static void append(pl_cache *c, int text, size_t n)
+{
+    float k[ROW], v[ROW];
     size_t first = pl_cache_length(c);
     assert_int_equal(pl_cache_reserve(c, n, NULL), PLEACH_OK);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (size_t p = first; p < first + n; p++) {
-            for (size_t i = 0; i < HEADS * D; i++) {
-                k[i] = number(layer, 0, p, i / D, i % D);
-                v[i] = number(layer, 1, p, i / D, i % D);
-            }
+            numbers(k, text, layer, false, p);
+            numbers(v, text, layer, true, p);
             pl_cache_put(c, layer, p, 1, k, v);
         }
     pl_cache_advance(c, n);
 }
 
-static void check_range(const pl_cache *c, pleach_kv type, size_t first, size_t n)
+/* One head's numbers as the type stores them, by way of a record of one token. */
+static void stored(float *x, pl_kv type, bool value)
 {
-    float scratch[CAPACITY * D];
-    for (uint32_t layer = 0; layer < LAYERS; layer++)
-        for (uint32_t head = 0; head < HEADS; head++)
-            for (int value = 0; value < 2; value++) {
-                const float *got = value ? pl_cache_values(c, layer, head, first, n, scratch)
-                                         : pl_cache_keys(c, layer, head, first, n, scratch);
-                for (size_t i = 0; i < n * D; i++) {
-                    float want = number(layer, value, first + i / D, head, i % D);
-                    if (type == PLEACH_KV_BF16) want = pl_bf16_to_f32(pl_f32_to_bf16(want));
-                    assert_true(got[i] == want);
-                }
-            }
+    uint8_t record[D * 4];
+    pl_turboquant t = pl_kv_code(type, D);
+    pl_turboquant_plain back = {.data = x, .stride = D};
+    if (type == PL_KV_BF16)
+        for (size_t i = 0; i < D; i++) x[i] = pl_bf16_to_f32(pl_f32_to_bf16(x[i]));
+    if (!pl_kv_is_packed(type)) return;
+    if (value) {
+        pl_turboquant_view view = pl_turboquant_value_page(&t, record, 1, 0);
+        pl_turboquant_encode_values(&t, kernels(), &view, x, D, 1);
+        pl_turboquant_decode_values(&t, kernels(), &view, &back, 1, false);
+    } else {
+        pl_turboquant_view view = pl_turboquant_key_page(&t, record, 1, 0);
+        pl_turboquant_encode_keys(&t, &view, x, D, 1);
+        pl_turboquant_decode_keys(&t, &view, &back, 1);
+    }
 }
+
+static void check_head(const pl_cache *c, int text, uint32_t layer, uint32_t head, size_t first,
+                       size_t n)
+{
+    static float scratch[CAPACITY * D];
+    for (int value = 0; value < 2; value++) {
+        const float *got = value ? pl_cache_values(c, layer, head, first, n, scratch)
+                                 : pl_cache_keys(c, layer, head, first, n, scratch);
+        for (size_t i = 0; i < n; i++) {
+            float x[ROW], *want = x + head * D;
+            numbers(x, text, layer, value, first + i);
+            stored(want, pl_cache_type(c, layer), value);
+            assert_memory_equal(got + i * D, want, D * sizeof *want);
+        }
+    }
+}
+
+static void check_range(const pl_cache *c, int text, size_t first, size_t n)
+{
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t head = 0; head < HEADS; head++) check_head(c, text, layer, head, first, n);
+}
+
+static const char *const specs[] = {"f32",         "bf16",           "k8v3", "k4v2", "k5v5",
+                                    "k2v8,1:bf16", "f32,1-2:k8v4", "k8v8,0:k4v4"};
 
 static void what_went_in_comes_out(void **state)
 {
     (void)state;
-    for (int type = 0; type < 2; type++) {
-        pl_cache *c;
-        assert_int_equal(pl_cache_open(LAYERS, HEADS, D, CAPACITY, (pleach_kv)type, &c, NULL),
-                         PLEACH_OK);
-        append(c, 1);
-        append(c, 70);
-        append(c, 100);
+    for (size_t i = 0; i < PL_COUNT(specs); i++) {
+        pl_cache *c = open_cache(specs[i], NULL);
+        append(c, 1, 1);
+        append(c, 1, 70);
+        append(c, 1, 100);
         assert_int_equal(pl_cache_length(c), 171);
-        check_range(c, (pleach_kv)type, 0, 64);
-        check_range(c, (pleach_kv)type, 3, 5);
-        check_range(c, (pleach_kv)type, 60, 10); /* across pages */
-        check_range(c, (pleach_kv)type, 0, 171);
+        check_range(c, 1, 0, 64);
+        check_range(c, 1, 3, 5);
+        check_range(c, 1, 60, 10); /* across pages */
+        check_range(c, 1, 0, 171);
+        assert_true(pl_cache_reaches(c, 65));
         pl_cache_truncate(c, 65);
-        append(c, 3);
+        append(c, 2, 3);
         assert_int_equal(pl_cache_length(c), 68);
-        check_range(c, (pleach_kv)type, 0, 68);
-        assert_int_equal(pl_cache_token_bytes(c), LAYERS * HEADS * D * 2 * (type ? 2 : 4));
+        check_range(c, 1, 0, 65);
+        check_range(c, 2, 65, 3);
+        pl_cache_truncate(c, 0);
+        append(c, 3, 130);
+        check_range(c, 3, 0, 130);
         pl_cache_close(c);
     }
+}
+
+/* The packed page is what the accessors decode. */
+static void packed_pages_are_laid_out(void **state)
+{
+    (void)state;
+    pl_cache *c = open_cache("k8v3,1:f32", NULL);
+    append(c, 1, 130);
+    assert_true(pl_cache_packed(c, 0) && !pl_cache_packed(c, 1) && pl_cache_packed(c, 2));
+    for (size_t first = 0; first < 130; first += PL_CACHE_PAGE) {
+        const uint8_t *keys, *values;
+        float back[PL_CACHE_PAGE * D], scratch[PL_CACHE_PAGE * D];
+        pl_turboquant t;
+        size_t n = PL_MIN(PL_CACHE_PAGE, 130 - first);
+        pl_cache_packed_page(c, 2, 1, first, &t, &keys, &values);
+        assert_true(t.dim == D && t.key_bits == 8 && t.value_bits == 3);
+        assert_int_equal((uintptr_t)keys % 64, 0);
+        assert_int_equal((uintptr_t)values % 64, 0);
+        pl_turboquant_view view =
+            pl_turboquant_key_page(&t, (void *)(uintptr_t)keys, PL_CACHE_PAGE, 0);
+        pl_turboquant_decode_keys(&t, &view, &(pl_turboquant_plain){back, D, false}, n);
+        assert_memory_equal(back, pl_cache_keys(c, 2, 1, first, n, scratch), n * D * 4);
+        view = pl_turboquant_value_page(&t, (void *)(uintptr_t)values, PL_CACHE_PAGE, 0);
+        pl_turboquant_decode_values(&t, kernels(), &view, &(pl_turboquant_plain){back, D, false},
+                                    n, false);
+        assert_memory_equal(back, pl_cache_values(c, 2, 1, first, n, scratch), n * D * 4);
+    }
+    pl_cache_close(c);
 }
 
 static void capacity_is_the_limit(void **state)
 {
     (void)state;
-    pl_cache *c;
     pleach_error err;
-    assert_int_equal(pl_cache_open(LAYERS, HEADS, D, CAPACITY, PLEACH_KV_F32, &c, NULL), PLEACH_OK);
-    append(c, 150);
+    pl_cache *c = open_cache("f32", NULL);
+    append(c, 1, 250);
     assert_int_equal(pl_cache_reserve(c, 51, &err), PLEACH_ERR_LIMIT);
     assert_int_equal(pl_cache_reserve(c, SIZE_MAX, &err), PLEACH_ERR_LIMIT);
-    assert_int_equal(pl_cache_length(c), 150);
-    append(c, 50);
+    assert_int_equal(pl_cache_length(c), 250);
+    append(c, 1, 50);
     assert_int_equal(pl_cache_reserve(c, 1, &err), PLEACH_ERR_LIMIT);
     assert_int_equal(pl_cache_reserve(c, 0, &err), PLEACH_OK);
     pl_cache_close(c);
-    assert_int_equal(pl_cache_open(UINT32_MAX, UINT32_MAX, UINT32_MAX, 1, PLEACH_KV_F32, &c, &err),
-                     PLEACH_ERR_SHAPE);
+    pl_cache_settings set = {.n_layers = UINT32_MAX, .n_kv_heads = UINT32_MAX,
+                             .head_dim = UINT32_MAX, .capacity = 1};
+    assert_int_equal(pl_cache_open(&set, &c, &err), PLEACH_ERR_SHAPE);
     pl_cache_close(NULL);
+}
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+static void forks_share_and_part(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(specs); i++) {
+        pl_cache *a = open_cache(specs[i], NULL), *b, *c;
+        append(a, 1, 100);
+        assert_int_equal(pl_cache_fork(a, &b, NULL), PLEACH_OK);
+        assert_int_equal(pl_cache_fork(b, &c, NULL), PLEACH_OK);
+        pl_cache_truncate(c, 70);
+        append(b, 2, 50);
+        append(a, 3, 40);
+        append(c, 4, 100);
+        check_range(a, 1, 0, 100);
+        check_range(a, 3, 100, 40);
+        check_range(b, 1, 0, 100);
+        check_range(b, 2, 100, 50);
+        check_range(c, 1, 0, 70);
+        check_range(c, 4, 70, 100);
+        pl_cache_truncate(a, 10); /* pages past the end are shared too */
+        append(a, 5, 80);
+        check_range(b, 1, 0, 100);
+        pl_cache_close(a);
+        check_range(b, 2, 100, 50);
+        check_range(c, 4, 70, 100);
+        pl_cache_close(b);
+        check_range(c, 1, 0, 70);
+        append(c, 4, 20);
+        check_range(c, 4, 70, 120);
+        pl_cache_close(c);
+    }
+}
+
+/* A full page is never copied, and one that was is our own from then on. */
+static void only_a_shared_page_that_is_written_to_is_copied(void **state)
+{
+    (void)state;
+    pl_cache *a = open_cache("f32", NULL), *b;
+    float scratch[D];
+    append(a, 1, 100);
+    assert_int_equal(pl_cache_fork(a, &b, NULL), PLEACH_OK);
+    const float *full = pl_cache_keys(a, 0, 0, 0, 1, scratch);
+    const float *open = pl_cache_keys(a, 0, 0, 64, 1, scratch);
+    assert_ptr_equal(pl_cache_keys(b, 0, 0, 64, 1, scratch), open);
+    append(b, 2, 1);
+    assert_ptr_equal(pl_cache_keys(b, 0, 0, 0, 1, scratch), full);
+    assert_ptr_not_equal(pl_cache_keys(b, 0, 0, 64, 1, scratch), open);
+    append(a, 3, 1);
+    assert_ptr_equal(pl_cache_keys(a, 0, 0, 64, 1, scratch), open);
+    pl_cache_close(b);
+    pl_cache_close(a);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static uint64_t layer_page(const pl_cache *c) { return pl_cache_token_bytes(c) / LAYERS * 64; }
+
+static void windows_drop_pages(void **state)
+{
+    (void)state;
+    const uint32_t windows[LAYERS] = {0, 64, 100};
+    for (size_t i = 0; i < 4; i++) {
+        pl_cache *c = open_cache(specs[i], windows);
+        for (size_t n = 0; n < CAPACITY; n++) {
+            append(c, 1, 1);
+            check_range(c, 1, n >= 63 ? n - 63 : 0, PL_MIN(n + 1, (size_t)64));
+            uint64_t pages = pl_cache_bytes(c) / layer_page(c);
+            /* All of layer 0; of the others what the window touches and a page more. */
+            assert_true(pages <= n / 64 + 1 + 3 + 4);
+            assert_int_equal(pl_cache_bytes(c), pl_cache_bytes_at(c, n + 1));
+            assert_true(pl_cache_reaches(c, n > 63 ? n - 63 : 0));
+        }
+        check_head(c, 1, 0, 1, 0, CAPACITY);
+        check_head(c, 1, 2, 1, CAPACITY - 100, 100);
+        assert_true(!pl_cache_reaches(c, 100) && pl_cache_reaches(c, 0));
+        pl_cache_truncate(c, 250);
+        append(c, 2, 30);
+        check_head(c, 1, 1, 2, 190, 60);
+        check_head(c, 2, 1, 2, 250, 30);
+        pl_cache_truncate(c, 0);
+        append(c, 3, 200);
+        check_range(c, 3, 136, 64);
+        pl_cache_close(c);
+    }
+}
+
+static void windows_and_forks(void **state)
+{
+    (void)state;
+    const uint32_t windows[LAYERS] = {64, 64, 64};
+    pl_cache *a = open_cache("k8v3", windows), *b;
+    for (size_t n = 0; n < 200; n++) append(a, 1, 1);
+    assert_int_equal(pl_cache_fork(a, &b, NULL), PLEACH_OK);
+    for (size_t n = 0; n < 100; n++) append(a, 2, 1); /* pages given up here are still b's */
+    check_range(b, 1, 137, 63);
+    for (size_t n = 0; n < 70; n++) append(b, 3, 1);
+    check_range(a, 2, 236, 64);
+    check_range(b, 3, 206, 64);
+    pl_cache_close(a);
+    check_range(b, 3, 206, 64);
+    pl_cache_close(b);
+}
+
+/* ---- types ----------------------------------------------------------------------------------- */
+
+static void types_have_names(void **state)
+{
+    (void)state;
+    const struct {
+        const char *spec, *canonical;
+    } good[] = {{"f32", "f32"},
+                {"bf16,0:f32", "bf16,0:f32"},
+                {"k8v3,0-1:bf16", "k8v3,0-1:bf16"},
+                {"k8v3,0-5:bf16", "bf16"},
+                {"k8v3,0-5:bf16,2:k4v2", "bf16,2:k4v2"},
+                {"f32,5:k2v8,3-4:k2v8,0-0:k5v2", "k2v8,0:k5v2,1-2:f32"}};
+    const char *const bad[] = {"",       "f16",        "k8",         "k3v3",       "k8v6",
+                               "K8V3",   "k8v3 ",      "k8v3,",      "k8v3,bf16",  "k8v3,0:",
+                               "k8v3,:bf16", "k8v3,0-:bf16", "k8v3,2-1:bf16", "k8v3,-1:bf16",
+                               "k8v3,0:bf16x", "k8v3,9999999:f32", "k8v3;0:f32", "k16v3"};
+    pl_kv types[6];
+    pleach_error err;
+    for (size_t i = 0; i < PL_COUNT(good); i++) {
+        assert_int_equal(pl_kv_parse(good[i].spec, 0, NULL, &err), PLEACH_OK);
+        assert_int_equal(pl_kv_parse(good[i].spec, 6, types, &err), PLEACH_OK);
+        char *spec = pl_kv_spec(types, 6);
+        assert_string_equal(spec, good[i].canonical);
+        pl_free(spec);
+    }
+    for (size_t i = 0; i < PL_COUNT(bad); i++)
+        assert_int_equal(pl_kv_parse(bad[i], 0, NULL, &err), PLEACH_ERR_ARGUMENT);
+    assert_int_equal(pl_kv_parse("f32,0-6:bf16", 6, types, &err), PLEACH_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "layers 0 to 5"));
+}
+
+/* Every type at every head size runs or is refused by what is allowed. */
+static void head_sizes_are_served_or_refused(void **state)
+{
+    (void)state;
+    const uint32_t dims[] = {32, 64, 72, 80, 96, 112, 128, 192, 256, 512, 1024};
+    const int keys[] = {8, 5, 4, 2}, values[] = {8, 5, 4, 3, 2};
+    static float x[1024];
+    for (size_t i = 0; i < PL_COUNT(dims); i++) {
+        bool legal = dims[i] != 32 && dims[i] != 72 && dims[i] != 1024;
+        for (size_t j = 0; j < 2 + PL_COUNT(keys) * PL_COUNT(values); j++) {
+            pl_kv type = j < 2 ? (pl_kv)j : PL_KV_PACKED(keys[(j - 2) / 5], values[(j - 2) % 5]);
+            pl_cache_settings set = {.n_layers = 1, .n_kv_heads = 1, .head_dim = dims[i],
+                                     .capacity = 1, .types = &type, .kernels = kernels()};
+            pl_cache *c;
+            pleach_error err;
+            if (j >= 2 && !legal) {
+                assert_int_equal(pl_cache_open(&set, &c, &err), PLEACH_ERR_SHAPE);
+                assert_null(c);
+                assert_non_null(strstr(err.message, "64, 80, 96, 112, 128, 192, 256 or 512"));
+                assert_non_null(strstr(err.message, "f32 and bf16 take any"));
+                continue;
+            }
+            assert_int_equal(pl_cache_open(&set, &c, &err), PLEACH_OK);
+            assert_int_equal(pl_cache_reserve(c, 1, &err), PLEACH_OK);
+            pl_cache_put(c, 0, 0, 1, x, x);
+            if (dims[i] % 32 == 0 && type == PL_KV_PACKED(8, 3)) /* 6.25 bits a number */
+                assert_int_equal(pl_cache_token_bytes(c) * 16, 25 * dims[i]);
+            pl_cache_close(c);
+        }
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_went_in_comes_out),
+        cmocka_unit_test(packed_pages_are_laid_out),
         cmocka_unit_test(capacity_is_the_limit),
+        cmocka_unit_test(forks_share_and_part),
+        cmocka_unit_test(only_a_shared_page_that_is_written_to_is_copied),
+        cmocka_unit_test(windows_drop_pages),
+        cmocka_unit_test(windows_and_forks),
+        cmocka_unit_test(types_have_names),
+        cmocka_unit_test(head_sizes_are_served_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
