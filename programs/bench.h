@@ -31,5 +31,7 @@ typedef struct bench_kernels_options {
 
 /* Measures and prints; an exit status. */
 int bench_kernels(const bench_kernels_options *options);
+/* Measures where one way of computing overtakes another (kernels/crossovers.h). */
+int bench_tune(const bench_kernels_options *options);
 
 #endif

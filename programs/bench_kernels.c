@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * pleach bench kernels: products with packed matrices as a layer runs them (activations quantised,
- * sums finished), beside what the memory allows and what dense weights cost. Matrices hold random
- * codes, which are as good as any, and are read from memory: one after another from a buffer that
- * no cache holds. */
+ * sums finished), beside what the memory allows and what dense weights cost. */
 #include <cblas.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,19 +14,13 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "bench.h"
+#include "bench_layers.h"
 #include "codec/trellis.h"
 #include "console.h"
 #include "model/linear.h"
 #include "pleach/trellis.h"
 
-enum {
-    WIDE = 17408, /* a feed-forward layer of a 27B model */
-    NARROW = 5120,
-    CODE_BYTES = 384 << 20, /* larger than any cache */
-    COPIES = 24,            /* most matrices in it */
-    MOST_M = 512,
-    MOST_FIGURES = 512
-};
+enum { MOST_FIGURES = 512 };
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
@@ -41,17 +33,12 @@ typedef struct figure {
 } figure;
 
 typedef struct bench {
+    bench_memory memory;
     const bench_kernels_options *options;
-    pl_compute compute;
     pl_pool *pool; /* all threads */
     int threads;
     double read_roof[2]; /* bytes/s: one thread, all */
     double write_roof;   /* bytes/s of one thread */
-    uint8_t *codes;      /* [CODE_BYTES], random */
-    uint16_t *scales;    /* [WIDE] fp16 near 0.01 */
-    float *x, *y, *y2;   /* [MOST_M][WIDE] each */
-    uint8_t *scratch;
-    size_t scratch_size;
     figure figures[MOST_FIGURES];
     size_t n_figures;
 } bench;
@@ -61,105 +48,7 @@ static void add_figure(bench *b, figure f)
     if (b->n_figures < MOST_FIGURES) b->figures[b->n_figures++] = f;
 }
 
-typedef void run_fn(void *arg);
-
-/* The best of some runs: `repeats`, but no more than a second's worth. */
-static double best_seconds(const bench *b, run_fn *run, void *arg)
-{
-    double best = INFINITY, begun = seconds_now();
-    run(arg);
-    if (seconds_now() - begun > 2) return seconds_now() - begun;
-    for (size_t r = 0; r < b->options->repeats && !interrupted(); r++) {
-        double start = seconds_now();
-        run(arg);
-        double end = seconds_now();
-        if (end - start < best) best = end - start;
-        if (end - begun > 1) break;
-    }
-    return best;
-}
-
-/* ---- layers ---------------------------------------------------------------------------------- */
-
-/* The same matrix shape several times over, each with codes of its own. */
-typedef struct layers {
-    bench *bench;
-    size_t n, next, M;
-    pl_tensor weight[COPIES], scales;
-    pl_linear linear[COPIES];
-} layers;
-
-static void run_layer(void *arg)
-{
-    layers *l = arg;
-    const pl_linear *one = &l->linear[l->next++ % l->n];
-    pl_linear_apply(&l->bench->compute, &one, 1, l->bench->x, l->M, &l->bench->y,
-                    l->bench->scratch);
-}
-
-/* Two layers on one input, apart or as the first half of a feed-forward part. */
-static void run_two(void *arg)
-{
-    layers *l = arg;
-    bench *b = l->bench;
-    const pl_linear *two[] = {&l->linear[l->next % l->n], &l->linear[(l->next + 1) % l->n]};
-    l->next += 2;
-    pl_linear_apply(&b->compute, two, 2, b->x, l->M, (float *const[]){b->y, b->y2}, b->scratch);
-}
-
-static void run_swiglu(void *arg)
-{
-    layers *l = arg;
-    bench *b = l->bench;
-    size_t i = l->next;
-    l->next += 2;
-    pl_linear_swiglu(&b->compute, &l->linear[i % l->n], &l->linear[(i + 1) % l->n], b->x, l->M,
-                     b->y, b->y2, b->scratch);
-}
-
-static void close_layers(layers *l)
-{
-    for (size_t i = 0; i < l->n; i++) pl_linear_close(&l->linear[i]);
-}
-
-static pleach_status open_layers(layers *l, bench *b, const pl_weight *shape, size_t bytes,
-                                 pleach_error *err)
-{
-    *l = (layers){.bench = b};
-    l->scales = (pl_tensor){.name = "scales", .type = PL_F16, .n_dims = 1, .data = b->scales,
-                            .shape = {shape->trellis.rows}, .n_bytes = 2 * shape->trellis.rows};
-    size_t most = PL_MIN((size_t)COPIES, CODE_BYTES / bytes);
-    for (size_t i = 0; i < most; i++) {
-        pl_weight w = *shape;
-        l->weight[i] = (pl_tensor){.name = "weight", .n_dims = 2, .data = b->codes + i * bytes,
-                                   .type = shape->coding == PL_CODING_DENSE ? PL_BF16 : PL_U32,
-                                   .shape = {shape->out, shape->in}, .n_bytes = bytes};
-        w.weight = &l->weight[i];
-        if (shape->coding == PL_CODING_TRELLIS) w.scales = &l->scales;
-        PL_TRY(pl_linear_open(&l->linear[i], &w, err));
-        l->n++;
-    }
-    return PLEACH_OK;
-}
-
-static pl_weight trellis_weight(size_t out, size_t in, int axis, int bits, int state_bits)
-{
-    pleach_trellis t = {.bits = (uint32_t)bits, .state_bits = (uint32_t)state_bits, .block = 256,
-                        .axis = (uint32_t)axis, .rows = axis ? out : in, .cols = axis ? in : out};
-    return (pl_weight){.coding = PL_CODING_TRELLIS, .out = out, .in = in, .trellis = t};
-}
-
-/* Scratch for up to M rows, grown as needed. */
-static pleach_status reserve(bench *b, const layers *l, size_t M, pleach_error *err)
-{
-    const pl_linear *two[] = {&l->linear[0], &l->linear[l->n - 1]};
-    size_t size = pl_linear_scratch(&b->compute, two, 2, M);
-    if (size <= b->scratch_size) return PLEACH_OK;
-    pl_free(b->scratch);
-    b->scratch = pl_alloc(size, 1);
-    b->scratch_size = b->scratch ? size : 0;
-    return b->scratch ? PLEACH_OK : pl_fail_memory(err, "scratch", size);
-}
+/* ---- products of a layer --------------------------------------------------------------------- */
 
 static const size_t batch_sizes[] = {1, 2, 4, 8, 32, 512};
 
@@ -168,16 +57,16 @@ static pleach_status measure_layers(bench *b, layers *l, figure f, bool all_thre
                                     const size_t *sizes, size_t n_sizes, pleach_error *err)
 {
     const double weights = (double)f.out * (double)f.in;
-    b->compute.pool = all_threads ? b->pool : NULL;
+    b->memory.compute.pool = all_threads ? b->pool : NULL;
     f.threads = all_threads ? b->threads : 1;
     f.unit = "multiply-adds/s";
     for (size_t i = 0; i < n_sizes; i++) {
         PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
         f.M = l->M = sizes[i];
-        PL_TRY(reserve(b, l, f.M, err));
+        PL_TRY(reserve_scratch(&b->memory, l, f.M, err));
         progress_line("%s %s, axis %d, %d bits, M = %zu, %d threads", f.what,
                       f.arith ? f.arith : "", f.axis, f.bits, f.M, f.threads);
-        double seconds = best_seconds(b, run_layer, l);
+        double seconds = best_seconds(&b->memory, run_layer, l);
         f.value = weights * (double)f.M / seconds;
         f.roof_share = (double)l->weight[0].n_bytes / seconds / b->read_roof[all_threads];
         add_figure(b, f);
@@ -192,7 +81,7 @@ static pleach_status measure_shape(bench *b, figure f, const pl_weight *w, size_
     layers l;
     f.out = w->out;
     f.in = w->in;
-    pleach_status status = open_layers(&l, b, w, bytes, err);
+    pleach_status status = open_layers(&l, &b->memory, w, bytes, err);
     if (status == PLEACH_OK)
         status = measure_layers(b, &l, f, false, batch_sizes, n_sizes, err);
     if (status == PLEACH_OK && b->threads > 1)
@@ -211,7 +100,7 @@ static pleach_status measure_products(bench *b, pleach_arith arith, int axis, in
     size_t bytes = (size_t)WIDE * NARROW / 8 * (size_t)bits;
     pl_weight up = trellis_weight(WIDE, NARROW, axis, bits, state_bits);
     pl_weight down = trellis_weight(NARROW, WIDE, axis, bits, state_bits);
-    b->compute.arith = arith;
+    b->memory.compute.arith = arith;
     PL_TRY(measure_shape(b, f, &up, bytes, state_bits == 12 ? PL_COUNT(batch_sizes) : 1, err));
     return state_bits == 12 ? measure_shape(b, f, &down, bytes, 1, err) : PLEACH_OK;
 }
@@ -222,14 +111,14 @@ static pleach_status measure_swiglu(bench *b, int bits, size_t M, pleach_error *
 {
     layers l;
     pl_weight w = trellis_weight(WIDE, NARROW, 0, bits, 12);
-    b->compute.arith = PLEACH_ARITH_INT16;
-    b->compute.pool = b->pool;
-    pleach_status status = open_layers(&l, b, &w, (size_t)WIDE * NARROW / 8 * (size_t)bits, err);
-    if (status == PLEACH_OK) status = reserve(b, &l, M, err);
+    b->memory.compute.arith = PLEACH_ARITH_INT16;
+    b->memory.compute.pool = b->pool;
+    pleach_status status = open_layers(&l, &b->memory, &w, (size_t)WIDE * NARROW / 8 * (size_t)bits, err);
+    if (status == PLEACH_OK) status = reserve_scratch(&b->memory, &l, M, err);
     if (status == PLEACH_OK) {
         l.M = M;
         progress_line("gate, up and SwiGLU, %d bits", bits);
-        double apart = best_seconds(b, run_two, &l), fused = best_seconds(b, run_swiglu, &l);
+        double apart = best_seconds(&b->memory, run_two, &l), fused = best_seconds(&b->memory, run_swiglu, &l);
         add_figure(b, (figure){.what = "gate+up+SwiGLU", .arith = "int16", .bits = bits,
                                .state_bits = 12, .out = WIDE, .in = NARROW, .M = M,
                                .threads = b->threads, .unit = "multiply-adds/s",
@@ -247,9 +136,9 @@ static pleach_status measure_dense(bench *b, pleach_error *err)
     pl_weight w = {.coding = PL_CODING_DENSE, .out = WIDE, .in = NARROW};
     for (size_t i = 0; i < CODE_BYTES; i += 2) {
         uint16_t bits;
-        memcpy(&bits, b->codes + i, 2);
+        memcpy(&bits, b->memory.codes + i, 2);
         bits = (bits & 0x807f) | 0x3c00;
-        memcpy(b->codes + i, &bits, 2);
+        memcpy(b->memory.codes + i, &bits, 2);
     }
     return measure_shape(b, (figure){.what = "dense bf16", .bits = 16}, &w,
                          (size_t)WIDE * NARROW * 2, PL_COUNT(batch_sizes), err);
@@ -271,14 +160,14 @@ static void run_gemm(void *arg)
 /* The product of a well-known library with f32 weights, a quarter of the matrix, one thread. */
 static pleach_status measure_gemm(bench *b, pleach_error *err)
 {
-    gemm g = {.x = b->x, .y = b->y, .out = WIDE / 4, .in = NARROW, .M = MOST_M};
+    gemm g = {.x = b->memory.x, .y = b->memory.y, .out = WIDE / 4, .in = NARROW, .M = MOST_M};
     float *w = pl_alloc((size_t)g.out * NARROW, sizeof *w);
     if (!w) return pl_fail_memory(err, "dense weights", (size_t)g.out * NARROW * sizeof *w);
-    for (size_t i = 0; i < (size_t)g.out * NARROW; i++) w[i] = b->x[i % ((size_t)MOST_M * WIDE)];
+    for (size_t i = 0; i < (size_t)g.out * NARROW; i++) w[i] = b->memory.x[i % ((size_t)MOST_M * WIDE)];
     g.w = w;
     openblas_set_num_threads(1);
     progress_line("OpenBLAS sgemm");
-    double seconds = best_seconds(b, run_gemm, &g);
+    double seconds = best_seconds(&b->memory, run_gemm, &g);
     add_figure(b, (figure){.what = "OpenBLAS sgemm", .out = (size_t)g.out, .in = NARROW,
                            .M = MOST_M, .threads = 1, .bits = 32, .unit = "multiply-adds/s",
                            .value = (double)g.out * NARROW * MOST_M / seconds});
@@ -289,7 +178,7 @@ static pleach_status measure_gemm(bench *b, pleach_error *err)
 static void run_rotation(void *arg)
 {
     bench *b = arg;
-    b->compute.kernels.rotate(b->y2, NULL, NARROW, 1024);
+    b->memory.compute.kernels.rotate(b->memory.y2, NULL, NARROW, 1024);
 }
 
 typedef struct expand_job {
@@ -314,9 +203,9 @@ static pleach_status measure_expansion(bench *b, pleach_error *err)
         for (uint32_t k = 4; k >= 2; k--) {
             expand_job j = {.t = {.bits = k, .state_bits = 12, .block = 256,
                                   .axis = (uint32_t)axis, .rows = 3328, .cols = NARROW},
-                            .dst = (uint16_t *)(void *)b->y, .codes = b->codes,
-                            .scales = b->scales};
-            double seconds = best_seconds(b, run_expand, &j);
+                            .dst = (uint16_t *)(void *)b->memory.y, .codes = b->memory.codes,
+                            .scales = b->memory.scales};
+            double seconds = best_seconds(&b->memory, run_expand, &j);
             PL_FAIL_IF(j.status != PLEACH_OK, err, j.status, "expanding: %s",
                        pleach_status_text(j.status));
             double speed = 2.0 * (double)(j.t.rows * j.t.cols) / seconds;
@@ -331,7 +220,7 @@ static pleach_status measure_expansion(bench *b, pleach_error *err)
 /* What rotating an input costs, as a share of the fastest product with it. */
 static void measure_rotation(bench *b)
 {
-    double product = 0, seconds = best_seconds(b, run_rotation, b);
+    double product = 0, seconds = best_seconds(&b->memory, run_rotation, b);
     for (size_t i = 0; i < b->n_figures; i++) {
         const figure *f = &b->figures[i];
         if (f->M == 1 && f->threads == 1 && f->in == NARROW && f->axis == 0 && f->arith)
@@ -368,14 +257,14 @@ static pleach_status measure_encoder(bench *b, pleach_error *err)
                 PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
                 encode_job j = {.t = {.bits = k, .state_bits = L, .block = 256, .axis = 1,
                                       .rows = L == 12 ? 256 : 16, .cols = 1024},
-                                .src = b->x, .codes = (uint32_t *)(void *)b->y,
-                                .scales = (uint16_t *)(void *)b->y2, .err = err};
+                                .src = b->memory.x, .codes = (uint32_t *)(void *)b->memory.y,
+                                .scales = (uint16_t *)(void *)b->memory.y2, .err = err};
                 pleach_trellis_encode_defaults(&j.settings);
                 j.settings.search = i / 2 ? PLEACH_SEARCH_FAST : PLEACH_SEARCH_NORMAL;
                 j.settings.threads = i % 2 ? b->threads : 1;
                 j.settings.cpu = b->options->cpu;
                 progress_line("%s, %u bits, L = %u", names[i / 2], k, L);
-                double seconds = best_seconds(b, run_encode, &j);
+                double seconds = best_seconds(&b->memory, run_encode, &j);
                 PL_TRY(j.status);
                 add_figure(b, (figure){.what = names[i / 2], .bits = (int)k, .state_bits = (int)L,
                                        .threads = j.settings.threads, .unit = "weights/s",
@@ -455,7 +344,7 @@ static void print_product(const bench *b, const figure *f)
 static void print_figures(const bench *b)
 {
     printf("cpu %s; %d x %d, weights from memory; memory read %.1f GB/s with 1 thread",
-           pl_cpu_name(b->compute.kernels.cpu), WIDE, NARROW, b->read_roof[0] * 1e-9);
+           pl_cpu_name(b->memory.compute.kernels.cpu), WIDE, NARROW, b->read_roof[0] * 1e-9);
     if (b->threads > 1) printf(", %.1f with %d", b->read_roof[1] * 1e-9, b->threads);
     printf("\n\n1e9 multiply-adds/s      %8s %8s %8s %8s %8s %8s %8s", "M = 1", "2", "4", "8", "32",
            "512", "1, down");
@@ -500,32 +389,12 @@ static int print_figures_json(const bench *b)
                             "roof_share", json_number(f->roof_share)));
     }
     return print_json(json_pack("{s:s, s:i, s:[o, o], s:o}", "cpu",
-                                pl_cpu_name(b->compute.kernels.cpu), "threads", b->threads,
+                                pl_cpu_name(b->memory.compute.kernels.cpu), "threads", b->threads,
                                 "memory_bytes_per_second", json_number(b->read_roof[0]),
                                 json_number(b->read_roof[1]), "figures", list));
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
-
-static pleach_status allocate(bench *b, pleach_error *err)
-{
-    uint64_t random = 1;
-    b->codes = pl_alloc(CODE_BYTES, 1);
-    b->scales = pl_alloc(WIDE, sizeof *b->scales);
-    b->x = pl_alloc((size_t)MOST_M * WIDE, sizeof *b->x);
-    b->y = pl_alloc((size_t)MOST_M * WIDE, sizeof *b->y);
-    b->y2 = pl_calloc((size_t)MOST_M * WIDE, sizeof *b->y2);
-    if (!b->codes || !b->scales || !b->x || !b->y || !b->y2)
-        return pl_fail_memory(err, "matrices to measure with", CODE_BYTES);
-    for (size_t i = 0; i < CODE_BYTES; i += 8) {
-        uint64_t bits = pl_random_next(&random);
-        memcpy(b->codes + i, &bits, 8);
-    }
-    for (size_t i = 0; i < WIDE; i++) b->scales[i] = pl_f32_to_fp16(0.01f);
-    for (size_t i = 0; i < (size_t)MOST_M * WIDE; i++)
-        b->x[i] = (float)(pl_random_unit(&random) + pl_random_unit(&random) - 1);
-    return PLEACH_OK;
-}
 
 int bench_kernels(const bench_kernels_options *options)
 {
@@ -537,7 +406,6 @@ int bench_kernels(const bench_kernels_options *options)
     b->options = options;
     b->threads = options->threads ? options->threads : pl_default_threads();
     if (pl_cpu_level(options->cpu, &cpu) != 0) abort(); /* checked by the caller */
-    pl_kernels_init(&b->compute.kernels, cpu);
     catch_interrupts(false);
     int result = EXIT_OK;
     for (int i = 0; i < 2 && result == EXIT_OK; i++) {
@@ -550,7 +418,7 @@ int bench_kernels(const bench_kernels_options *options)
     }
     if (result == EXIT_OK) {
         pleach_status status = pl_pool_open(b->threads, &b->pool, &err);
-        if (status == PLEACH_OK) status = allocate(b, &err);
+        if (status == PLEACH_OK) status = open_bench_memory(&b->memory, options->repeats, cpu, &err);
         if (status == PLEACH_OK) status = measure_all(b, &err);
         progress_end();
         if (status != PLEACH_OK) result = fail_status(&err);
@@ -560,12 +428,7 @@ int bench_kernels(const bench_kernels_options *options)
     else if (result == EXIT_OK)
         print_figures(b);
     pl_pool_close(b->pool);
-    pl_free(b->codes);
-    pl_free(b->scales);
-    pl_free(b->x);
-    pl_free(b->y);
-    pl_free(b->y2);
-    pl_free(b->scratch);
+    close_bench_memory(&b->memory);
     pl_free(b);
     return result;
 }

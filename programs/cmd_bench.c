@@ -17,7 +17,7 @@
 typedef struct bench_values {
     const char *path;
     int64_t repeats, generated;
-    int json;
+    int json, tune;
     model_values model;
     session_values session;
 } bench_values;
@@ -193,21 +193,26 @@ static int bench_model(const bench_values *v, const pleach_model *m)
     return result;
 }
 
-static int bench_all_kernels(const bench_values *v)
+static int bench_without_model(const bench_values *v)
 {
     bench_kernels_options o = {.repeats = (size_t)v->repeats,
                                .threads = (int)v->model.threads,
                                .cpu = v->model.cpu,
                                .json = v->json};
     int status = check_cpu(o.cpu);
-    return status == EXIT_OK ? bench_kernels(&o) : status;
+    if (status != EXIT_OK) return status;
+    return v->tune ? bench_tune(&o) : bench_kernels(&o);
 }
 
 static int run(const void *values)
 {
     const bench_values *v = values;
     pleach_model *m = NULL;
-    if (strcmp(v->path, "kernels") == 0) return bench_all_kernels(v);
+    if (v->tune && v->path)
+        return fail_usage("bench: --tune measures this machine, not %s: give no MODEL", v->path);
+    if (!v->tune && !v->path)
+        return fail_usage("bench: MODEL is missing; \"pleach bench --help\" shows what is expected");
+    if (v->tune || strcmp(v->path, "kernels") == 0) return bench_without_model(v);
     int status = check_session(&v->session);
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK) status = bench_model(v, m);
@@ -216,7 +221,14 @@ static int run(const void *values)
 }
 
 static const option options[] = {
-    MODEL_OPERAND(bench_values),
+    {.argument = "MODEL",
+     .type = OPTION_PATH,
+     .help = "a packed folder, a Hugging Face folder or a GGUF file; or kernels",
+     OPTION_AT(bench_values, path)},
+    {.name = "tune",
+     .type = OPTION_FLAG,
+     .help = "measure where one way of computing overtakes another on this machine",
+     OPTION_AT(bench_values, tune)},
     {.name = "repeats",
      .letter = 'r',
      .type = OPTION_INTEGER,
@@ -251,12 +263,15 @@ const command bench_command = {
         "memory's limit in use.\n\n"
         "In place of a MODEL the word kernels measures products with packed matrices of a 27B "
         "model's shapes, in every arithmetic, beside dense weights and the memory (write ./kernels "
-        "for a folder of that name). It takes some minutes and 1 GB.",
+        "for a folder of that name). It takes some minutes and 1 GB. With --tune and no MODEL it "
+        "measures from how many activation rows on a product had better decode a tile of the weights "
+        "first, and how much work is worth a thread; it prints that beside what is built in, and as "
+        "the lines of src/kernels/crossovers.c. Results never depend on these.",
     .options = options,
     .n_options = PL_COUNT(options),
     .examples = (const char *const[]){"pleach bench model-4bit",
                                       "pleach bench model.gguf -t 4 --json",
-                                      "pleach bench kernels", NULL},
+                                      "pleach bench kernels", "pleach bench --tune", NULL},
     .values_size = sizeof(bench_values),
     .defaults = defaults,
     .run = run,

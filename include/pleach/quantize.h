@@ -54,7 +54,7 @@ typedef struct pleach_quantize_settings {
     uint32_t embed_bits;   /* 4 or 8 (default): affine; 16: kept */
     uint32_t head_bits;    /* the same for an untied output head; default 8 */
     pleach_rotate rotate;  /* default: what measured better */
-    uint64_t seed;         /* of the rotations; default 1 */
+    uint64_t seed;         /* of the rotations; default 2, which measured better */
     /* Calibration; docs/quantize.md. */
     const char *calib;     /* a text or JSONL file; "self": text that the model writes; "none" */
     size_t calib_tokens;   /* at most; default 20480 */

@@ -8,12 +8,9 @@
 #include "base/compiler.h"
 #include "base/cpu.h"
 
-/* Some ten microseconds of work: what waking a thread costs, and more. */
-enum { OPERATIONS_PER_THREAD = 1 << 17 };
-
 int pl_compute_threads(const pl_compute *c, size_t operations)
 {
-    size_t worth = 1 + operations / OPERATIONS_PER_THREAD;
+    size_t worth = 1 + operations / c->kernels.crossovers.thread_operations;
     size_t most = (size_t)pl_pool_threads(c->pool);
     return (int)PL_MIN(worth, most);
 }
@@ -22,6 +19,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
 {
     memset(k, 0, sizeof *k);
     k->cpu = cpu;
+    k->crossovers = *pl_crossovers_of(cpu);
     pl_kernels_init_viterbi_c(k);
     pl_kernels_init_rotate_c(k);
     pl_kernels_init_vector_c(k);

@@ -12,6 +12,7 @@
 
 #include "attention.h"
 #include "base/pool.h"
+#include "crossovers.h"
 #include "product.h"
 #include "product_float.h"
 #include "pleach/model.h" /* pleach_arith */
@@ -79,6 +80,7 @@ typedef void pl_silu_gradient_fn(float *dgate, float *dup, const float *gate, co
 
 struct pl_kernels {
     unsigned cpu;
+    pl_crossovers crossovers;
     size_t viterbi_lanes;                        /* of the forward kernels' value tables */
     pl_viterbi_forward_fn *viterbi_forward[3][2]; /* [k - 2][L == 16] */
     pl_viterbi_trace_fn *viterbi_trace[3][2];

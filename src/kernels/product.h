@@ -5,8 +5,11 @@
 #ifndef PL_KERNELS_PRODUCT_H
 #define PL_KERNELS_PRODUCT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "crossovers.h"
 
 typedef struct pl_kernels pl_kernels;
 
@@ -54,6 +57,7 @@ typedef struct pl_trellis_product {
     size_t block, blocks; /* T; blocks side by side: axis 1 alone */
     size_t split;         /* axis 0: stored rows of a partial sum, a multiple of 64 */
     size_t M;             /* 1 .. PL_PRODUCT_ROWS */
+    bool tile;            /* crossovers.h; the result is the same bits */
     const void *q;        /* axis 0: int16 [M][q_stride], i8: -127 .. 127; axis 1: prepared */
     size_t q_stride;
     const float *steps; /* [M][step_stride] */
@@ -78,10 +82,10 @@ typedef void pl_trellis_product_fn(const pl_trellis_product *p);
 
 /* Arranges the activations of axis 1 as this level's product wants them.
  *   dst  pl_trellis_prepared_bytes(block, blocks, M) bytes, 64-byte aligned; the product must be
- *        called with the same M
+ *        called with the same M and tile
  *   q    [M][blocks * block] in the order of the inputs */
 typedef void pl_trellis_prepare_fn(void *dst, const int16_t *q, size_t block, size_t blocks,
-                                   size_t M);
+                                   size_t M, bool tile);
 size_t pl_trellis_prepared_bytes(size_t block, size_t blocks, size_t M);
 
 /* ---- plain products -------------------------------------------------------------------------- */

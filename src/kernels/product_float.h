@@ -22,6 +22,7 @@ typedef struct pl_float_product {
     size_t split;         /* axis 0: stored rows of a partial sum, even */
     const float *scales;  /* [rows]: bf16 alone; numbers of fp16 */
     size_t M;             /* 1 or more */
+    bool tile;            /* crossovers.h; the result is the same bits */
     const void *x;        /* what prepare made of M activation rows, x_bytes apart */
     size_t x_bytes;
     size_t first; /* axis 0: which number of x is the first stored row's, even */

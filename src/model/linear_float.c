@@ -57,8 +57,8 @@ void pl_linear_float_prepare(const pl_compute *c, const pl_linear_task *t, size_
 }
 
 /* The product of `rows` stored rows from `row` on, from block b on, with M activation rows. */
-static pl_float_product product_of(const pl_linear_task *t, size_t row, size_t rows, size_t b,
-                                   size_t m0, size_t M, void *scratch)
+static pl_float_product product_of(const pl_compute *c, const pl_linear_task *t, size_t row,
+                                   size_t rows, size_t b, size_t m0, size_t M, void *scratch)
 {
     const pleach_trellis *g = &t->l->w.trellis;
     return (pl_float_product){.codes = pl_linear_task_codes(t, row, b),
@@ -69,6 +69,7 @@ static pl_float_product product_of(const pl_linear_task *t, size_t row, size_t r
                               .split = t->split_rows,
                               .scales = t->l->row_scales + row,
                               .M = M,
+                              .tile = pl_linear_task_by_tile(c, t, M),
                               .x = t->floats + m0 * t->float_bytes,
                               .x_bytes = t->float_bytes,
                               .scratch = scratch};
@@ -83,7 +84,7 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
     if (t->M <= PL_NARROW) {
         size_t first = part * t->split_rows;
         pl_float_product p =
-            product_of(t, first, PL_MIN(g->rows - first, t->split_rows), b, 0, t->M, scratch);
+            product_of(c, t, first, PL_MIN(g->rows - first, t->split_rows), b, 0, t->M, scratch);
         p.first = first;
         p.out = t->partials + part * t->M * g->cols + b * T;
         p.out_stride = g->cols;
@@ -91,7 +92,7 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
         return;
     }
     size_t m0 = part * TILE_ROWS, M = PL_MIN(t->M - m0, TILE_ROWS), out = t->l->w.out;
-    pl_float_product p = product_of(t, 0, g->rows, b, m0, M, scratch);
+    pl_float_product p = product_of(c, t, 0, g->rows, b, m0, M, scratch);
     p.out = (float *)(void *)((uint8_t *)scratch + pl_float_product_scratch(T, M));
     p.out_stride = T;
     multiply(&p);
@@ -105,7 +106,7 @@ static void run_axis1(const pl_compute *c, const pl_linear_task *t, size_t unit,
     const pleach_trellis *g = &t->l->w.trellis;
     size_t tiles = ceil_div(t->M, TILE_ROWS), r = unit / tiles * PL_UNIT_ROWS, out = t->l->w.out;
     size_t m0 = unit % tiles * TILE_ROWS;
-    pl_float_product p = product_of(t, r, PL_MIN(out - r, PL_UNIT_ROWS), 0, m0,
+    pl_float_product p = product_of(c, t, r, PL_MIN(out - r, PL_UNIT_ROWS), 0, m0,
                                     PL_MIN(t->M - m0, TILE_ROWS), scratch);
     p.out = t->y + m0 * out + r;
     p.out_stride = out;

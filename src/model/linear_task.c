@@ -31,6 +31,17 @@ bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l)
             c->arith == PLEACH_ARITH_INT8);
 }
 
+bool pl_linear_task_by_tile(const pl_compute *c, const pl_linear_task *t, size_t M)
+{
+    static const uint8_t kinds[] = {[PLEACH_ARITH_INT16] = PL_CROSS_INT16,
+                                    [PLEACH_ARITH_INT16X2] = PL_CROSS_INT16,
+                                    [PLEACH_ARITH_F32] = PL_CROSS_F32,
+                                    [PLEACH_ARITH_BF16] = PL_CROSS_BF16,
+                                    [PLEACH_ARITH_INT8] = PL_CROSS_INT8};
+    const pleach_trellis *g = &t->l->w.trellis;
+    return M > c->kernels.crossovers.register_rows[kinds[c->arith]][g->axis][g->bits - 2];
+}
+
 /* Plain weight rows decoded at a time: for the first-level cache with few activation rows, for the
  * second with many. */
 static size_t decoded_rows(const pl_linear_task *t)
@@ -171,8 +182,9 @@ void pl_linear_task_prepare(const pl_compute *c, const pl_linear_task *t, size_t
     const pl_product_kernels *k = &c->kernels.product;
     size_t m0 = i * PL_PRODUCT_ROWS;
     pl_trellis_prepare_fn *prepare = c->arith == PLEACH_ARITH_INT8 ? k->prepare_i8 : k->prepare;
+    size_t M = PL_MIN(t->rows - m0, PL_PRODUCT_ROWS);
     prepare(t->prepared + i * t->prepared_stride, t->q + m0 * t->q_stride, g->block,
-            g->cols / g->block, PL_MIN(t->rows - m0, PL_PRODUCT_ROWS));
+            g->cols / g->block, M, pl_linear_task_by_tile(c, t, M));
 }
 
 /* ---- trellis, integers ------------------------------------------------------------------------
@@ -191,12 +203,14 @@ static void store_block(const pl_linear_task *t, size_t b, size_t m0, size_t M, 
     }
 }
 
-static pl_trellis_product product_of(const pl_linear_task *t, size_t m0, size_t M)
+static pl_trellis_product product_of(const pl_compute *c, const pl_linear_task *t, size_t m0,
+                                     size_t M)
 {
     const pleach_trellis *g = &t->l->w.trellis;
     return (pl_trellis_product){.row_bytes = pl_linear_task_row_bytes(t),
                                 .block = g->block,
                                 .M = M,
+                                .tile = pl_linear_task_by_tile(c, t, M),
                                 .blocks = g->cols / g->block,
                                 .q = t->q + m0 * t->q_stride,
                                 .q_stride = t->q_stride,
@@ -214,7 +228,7 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
         (c->arith == PLEACH_ARITH_INT8 ? k->axis0_i8 : k->axis0)[g->bits - 2][g->state_bits == 16];
     if (t->M <= PL_NARROW) {
         size_t first = part * t->split_rows;
-        pl_trellis_product p = product_of(t, 0, t->rows);
+        pl_trellis_product p = product_of(c, t, 0, t->rows);
         p.codes = pl_linear_task_codes(t, first, b);
         p.rows = PL_MIN(g->rows - first, t->split_rows);
         p.q = t->q + first;
@@ -225,7 +239,7 @@ static void run_axis0(const pl_compute *c, const pl_linear_task *t, size_t unit,
         multiply(&p);
     } else {
         size_t m0 = part * PL_PRODUCT_ROWS, M = PL_MIN(t->rows - m0, PL_PRODUCT_ROWS);
-        pl_trellis_product p = product_of(t, m0, M);
+        pl_trellis_product p = product_of(c, t, m0, M);
         p.codes = pl_linear_task_codes(t, 0, b);
         p.rows = g->rows;
         p.out = (float *)(void *)((uint8_t *)scratch + pl_trellis_product_scratch(g->block, M));
@@ -242,7 +256,7 @@ static void run_axis1(const pl_compute *c, const pl_linear_task *t, size_t unit,
     const pl_product_kernels *k = &c->kernels.product;
     size_t tiles = pl_linear_task_tiles(t), i = unit % tiles, r = unit / tiles * PL_UNIT_ROWS;
     size_t m0 = i * PL_PRODUCT_ROWS, out = t->l->w.out;
-    pl_trellis_product p = product_of(t, m0, PL_MIN(t->rows - m0, PL_PRODUCT_ROWS));
+    pl_trellis_product p = product_of(c, t, m0, PL_MIN(t->rows - m0, PL_PRODUCT_ROWS));
     p.codes = pl_linear_task_codes(t, r, 0);
     p.rows = PL_MIN(out - r, PL_UNIT_ROWS);
     p.q = t->prepared + i * t->prepared_stride;

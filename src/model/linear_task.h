@@ -39,6 +39,8 @@ typedef struct pl_linear_task {
     float *partials; /* [splits][rows][cols] when M <= PL_NARROW */
 } pl_linear_task;
 
+/* Whether M rows of integers or floats of a trellis product meet a tile (kernels/crossovers.h). */
+bool pl_linear_task_by_tile(const pl_compute *c, const pl_linear_task *t, size_t M);
 /* Integer arithmetic and a trellis or affine weight. */
 bool pl_linear_task_is_integer(const pl_compute *c, const pl_linear *l);
 /* Pieces of up to PL_PRODUCT_ROWS integer rows. */

@@ -32,7 +32,7 @@ void pleach_quantize_settings_defaults(pleach_quantize_settings *s)
                                     .embed_bits = 8,
                                     .head_bits = 8,
                                     .rotate = PLEACH_ROTATE_INPUT_SCALE,
-                                    .seed = 1,
+                                    .seed = 2,
                                     .calib = "none",
                                     .calib_tokens = 20480,
                                     .fisher = 1,

@@ -71,7 +71,7 @@ static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsign
 
 /* Block column b (axis 0) or everything (axis 1) of stored rows from `row` on. */
 static void run(const pl_kernels *kernels, const problem *p, size_t b, size_t row, size_t m0,
-                size_t M, float *out)
+                size_t M, bool tile, float *out)
 {
     size_t T = p->t.block, blocks = p->t.cols / T, bytes = pl_trellis_block_words(&p->t) * 4;
     pl_float_product job = {.codes = p->codes + row * blocks * bytes + (p->t.axis ? 0 : b * bytes),
@@ -82,6 +82,7 @@ static void run(const pl_kernels *kernels, const problem *p, size_t b, size_t ro
                             .split = p->split,
                             .scales = p->scales + row,
                             .M = M,
+                            .tile = tile,
                             .x = p->prepared + m0 * p->x_bytes,
                             .x_bytes = p->x_bytes,
                             .first = row,
@@ -146,15 +147,15 @@ static void check_products(check *t, const pl_kernels *isa, unsigned axis, unsig
         size_t outputs = axis ? p.t.rows - row : T;
         float *all = check_buffer(t, p.M * outputs * 4, 4), *one = check_buffer(t, outputs * 4, 4);
         prepare(isa, &p);
-        run(isa, &p, b, row, 0, p.M, all);
+        run(isa, &p, b, row, 0, p.M, false, all);
         check_formula(t, &p, b, row, all);
         for (size_t m = 0; m < p.M && check_good(t); m++) {
-            run(isa, &p, b, row, m, 1, one);
+            run(isa, &p, b, row, m, 1, false, one);
             check_same(t, one, all + m * outputs, outputs * 4);
         }
         size_t m0 = check_below(t, (uint32_t)p.M), M = 1 + check_below(t, (uint32_t)(p.M - m0));
         float *some = check_buffer(t, M * outputs * 4, 4);
-        run(isa, &p, b, row, m0, M, some);
+        run(isa, &p, b, row, m0, M, true, some);
         check_same(t, some, all + m0 * outputs, M * outputs * 4);
     }
 }

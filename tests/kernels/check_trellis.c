@@ -62,7 +62,7 @@ static void make_problem(check *t, problem *p, unsigned axis, unsigned k, unsign
 
 /* Block column b (axis 0) or everything (axis 1) of activation rows m0 .. m0 + M - 1. */
 static void run(check *t, const pl_kernels *kernels, const problem *p, size_t b, size_t m0,
-                size_t M, float *out)
+                size_t M, bool tile, float *out)
 {
     unsigned k = p->t.bits - 2, L = p->t.state_bits == 16;
     size_t T = p->t.block, blocks = p->t.cols / T, bytes = pl_trellis_block_words(&p->t) * 4;
@@ -75,6 +75,7 @@ static void run(check *t, const pl_kernels *kernels, const problem *p, size_t b,
                               .blocks = blocks,
                               .split = p->split,
                               .M = M,
+                              .tile = tile,
                               .q = q,
                               .q_stride = p->width,
                               .steps = p->steps + m0 * p->groups,
@@ -87,7 +88,7 @@ static void run(check *t, const pl_kernels *kernels, const problem *p, size_t b,
         (p->i8 ? product->axis0_i8 : product->axis0)[k][L](&job);
     } else {
         void *prepared = check_buffer(t, pl_trellis_prepared_bytes(T, blocks, M), 64);
-        (p->i8 ? product->prepare_i8 : product->prepare)(prepared, q, T, blocks, M);
+        (p->i8 ? product->prepare_i8 : product->prepare)(prepared, q, T, blocks, M, tile);
         job.q = prepared;
         job.out_stride = p->t.rows;
         (p->i8 ? product->axis1_i8 : product->axis1)[k][L](&job);
@@ -137,12 +138,14 @@ static void check_axis(check *t, const pl_kernels *c, const pl_kernels *isa, uns
                b = check_below(t, (uint32_t)(p.t.cols / p.t.block));
         size_t bytes = p.M * outputs * 4;
         float *want = check_buffer(t, bytes, 4), *got = check_buffer(t, bytes, 4);
-        run(t, c, &p, b, 0, p.M, want);
-        run(t, isa, &p, b, 0, p.M, got);
-        check_same(t, got, want, bytes);
+        run(t, c, &p, b, 0, p.M, false, want);
+        for (int tile = 0; tile < 2; tile++) {
+            run(t, isa, &p, b, 0, p.M, tile, got);
+            check_same(t, got, want, bytes);
+        }
         if (check_is_reference(t)) check_formula(t, &p, b, want);
         size_t m = check_below(t, (uint32_t)p.M);
-        run(t, isa, &p, b, m, 1, got);
+        run(t, isa, &p, b, m, 1, false, got);
         check_same(t, got, want + m * outputs, outputs * 4);
     }
 }
@@ -173,7 +176,8 @@ static uint8_t *bench_codes(size_t bytes)
     return codes;
 }
 
-static void bench_walk(check *t, const pl_kernels *isa, const walk *w, size_t M, const char *label)
+static void bench_walk(check *t, const pl_kernels *isa, const walk *w, size_t M, bool tile,
+                       const char *label)
 {
     if (!check_benching(t)) return;
     check_release(t);
@@ -185,7 +189,7 @@ static void bench_walk(check *t, const pl_kernels *isa, const walk *w, size_t M,
     float *steps = check_buffer(t, M * width / 32 * 4, 64);
     memset(steps, 0, M * width / 32 * 4);
     void *prepared = check_buffer(t, pl_trellis_prepared_bytes(w->T, blocks, M), 64);
-    if (w->axis) (w->i8 ? k->prepare_i8 : k->prepare)(prepared, q, w->T, blocks, M);
+    if (w->axis) (w->i8 ? k->prepare_i8 : k->prepare)(prepared, q, w->T, blocks, M, tile);
     pl_trellis_product_fn *axis0 = (w->i8 ? k->axis0_i8 : k->axis0)[w->k - 2][w->L == 16];
     pl_trellis_product_fn *axis1 = (w->i8 ? k->axis1_i8 : k->axis1)[w->k - 2][w->L == 16];
     pl_trellis_product job = {.row_bytes = row_bytes,
@@ -194,6 +198,7 @@ static void bench_walk(check *t, const pl_kernels *isa, const walk *w, size_t M,
                               .blocks = blocks,
                               .split = w->rows,
                               .M = M,
+                              .tile = tile,
                               .q = w->axis ? prepared : q,
                               .q_stride = width,
                               .steps = steps,
@@ -222,19 +227,21 @@ static void bench(check *t, const pl_kernels *isa, unsigned axis, unsigned k, un
 {
     static const struct {
         size_t M;
+        bool tile;
         const char *label;
-    } many[] = {{2, "M2"}, {4, "M4"}, {8, "M8"}, {32, "M32"}, {64, "M64"}};
+    } many[] = {{2, false, "M2"}, {2, true, "tile"}, {4, false, "M4"},  {4, true, "tile"},
+                {8, false, "M8"}, {8, true, "tile"}, {32, true, "M32"}, {64, true, "M64"}};
     walk w = {axis, k, L, i8, 256, axis ? 256 : 320, 1024, 1};
-    bench_walk(t, isa, &w, 1, "Gw/s");
+    bench_walk(t, isa, &w, 1, false, "Gw/s");
     walk other = w;
     other.T = 192;
     other.cols = 960;
-    bench_walk(t, isa, &other, 1, "T192");
+    bench_walk(t, isa, &other, 1, false, "T192");
     w.rows = axis ? 128 : 320; /* of 17408 x 5120, and more of them than a cache holds */
     w.cols = axis ? 5120 : 17408;
     w.runs = ((size_t)160 << 20) / (w.rows * w.cols * k / 8);
-    bench_walk(t, isa, &w, 1, "memory");
-    for (size_t i = 0; i < PL_COUNT(many); i++) bench_walk(t, isa, &w, many[i].M, many[i].label);
+    bench_walk(t, isa, &w, 1, false, "memory");
+    for (size_t i = 0; i < PL_COUNT(many); i++) bench_walk(t, isa, &w, many[i].M, many[i].tile, many[i].label);
 }
 
 static void check_product_of(check *t, const pl_kernels *c, const pl_kernels *isa, unsigned axis,

@@ -173,8 +173,9 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int L)
 
 /* Prepared activations: 8 bits a number, blocks padded to spans, then the groups' biases. With one
  * row in the order [s][i][l], with more in that of the bits. */
-static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M, bool tile)
 {
+    (void)tile;
     size_t width = pl_span_round(T), groups = pl_block_groups(T);
     int32_t *bias = (int32_t *)dst + M * blocks * width / 4;
     memset(dst, 0, M * blocks * width);

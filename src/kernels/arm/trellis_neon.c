@@ -220,13 +220,15 @@ static PL_ALWAYS_INLINE void prepare(void *dst, const int16_t *q, size_t T, size
     }
 }
 
-static void prepare_i16(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+static void prepare_i16(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M, bool tile)
 {
+    (void)tile;
     prepare(dst, q, T, blocks, M, 0);
 }
 
-static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M, bool tile)
 {
+    (void)tile;
     prepare(dst, q, T, blocks, M, 1);
 }
 

@@ -78,8 +78,10 @@ static PL_ALWAYS_INLINE void axis1(const pl_trellis_product *p, unsigned k, unsi
     }
 }
 
-static void prepare_c(void *dst, const int16_t *q, size_t block, size_t blocks, size_t M)
+static void prepare_c(void *dst, const int16_t *q, size_t block, size_t blocks, size_t M,
+                      bool tile)
 {
+    (void)tile;
     memcpy(dst, q, M * blocks * block * sizeof *q);
 }
 

@@ -7,12 +7,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/crossovers.h"
 #include "transpose.h"
 #include "trellis_windows_avx2.h"
 
 enum {
-    STRIP_ROWS = 4,  /* activation rows in one pass over a strip: 8 sums, 2 weights, 2 more */
-    DIRECT_M = 4,    /* most activation rows without a tile */
+    STRIP_ROWS = 4, /* activation rows in one pass over a strip: 8 sums, 2 weights, 2 more */
+    DIRECT_M = PL_MOST_REGISTER_ROWS, /* most activation rows without a tile */
     DIRECT_SUMS = 8, /* of axis 0 in registers */
 };
 

@@ -7,11 +7,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/crossovers.h"
 #include "trellis_windows_avx512.h"
 
 enum {
     STRIP_ROWS = 8,   /* activation rows in one pass over a strip */
-    DIRECT_M = 4,     /* most activation rows without a tile */
+    DIRECT_M = PL_MOST_REGISTER_ROWS, /* most activation rows without a tile */
     DIRECT_SUMS = 16, /* of axis 0 in registers */
 };
 

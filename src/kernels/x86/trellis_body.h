@@ -12,7 +12,7 @@
  *   finish(sum, bias, i8)      the integer sum, given -510 or -1017 sum(q)
  *   DIRECT_SUMS, STRIP_ROWS    how many sums fit in registers
  *
- * Up to DIRECT_M activation rows meet the words in registers. For more, words are decoded once to a
+ * Up to DIRECT_M activation rows may meet the words in registers. Else words are decoded once to a
  * tile in the first-level cache. */
 #ifndef PL_KERNELS_TRELLIS_BODY_H
 #define PL_KERNELS_TRELLIS_BODY_H
@@ -283,13 +283,19 @@ static PL_ALWAYS_INLINE void axis0_tile(const axis0_group *p, size_t s, int k, i
     }
 }
 
-/* One span of a group for a class of M: 1, 2, up to DIRECT_M, or more. */
+/* One span of a group for a class of M: 1, 2, up to DIRECT_M, or by a tile. */
 typedef void axis0_span_fn(const axis0_group *p, size_t s);
 enum { M_CLASSES = 4 };
 
-static size_t class_of(size_t M)
+/* A single row never is worth a tile. */
+static bool by_tile(size_t M, bool tile)
 {
-    return M <= 2 ? M - 1 : M <= DIRECT_M ? 2 : 3;
+    return M > DIRECT_M || (tile && M > 1);
+}
+
+static size_t class_of(const pl_trellis_product *p)
+{
+    return by_tile(p->M, p->tile) ? 3 : p->M <= 2 ? p->M - 1 : 2;
 }
 
 static PL_ALWAYS_INLINE void axis0_span(const axis0_group *p, size_t s, int k, int L, int i8, int M)
@@ -328,14 +334,14 @@ static PL_ALWAYS_INLINE void axis0_words(const pl_trellis_product *p, int32_t *w
 static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int i8,
                                    axis0_span_fn *const spans[M_CLASSES])
 {
-    axis0_span_fn *run_span = spans[class_of(p->M)];
+    axis0_span_fn *run_span = spans[class_of(p)];
     size_t T = p->block, outputs = pl_span_round(T), bytes = T * (size_t)k / 8;
     float *total = p->scratch, *part = total + p->M * outputs; /* [M][outputs] */
     vec *tile = (vec *)(void *)(part + p->M * outputs);        /* [4][words][2] */
     uint8_t *copies = (uint8_t *)(tile + PL_GROUP_AXIS0 * 4);
     const size_t stride = copy_stride(T, k);
     int32_t words[PL_PRODUCT_ROWS * GROUP_WORDS], bias[PL_PRODUCT_ROWS];
-    if (p->M <= DIRECT_M) memset(words, 0, DIRECT_M * GROUP_WORDS * sizeof *words);
+    if (!by_tile(p->M, p->tile)) memset(words, 0, DIRECT_M * GROUP_WORDS * sizeof *words);
     memset(total, 0, p->M * outputs * sizeof *total);
     for (size_t first = 0; first < p->rows; first += p->split) {
         size_t end = PL_MIN(first + p->split, p->rows);
@@ -379,7 +385,7 @@ static PL_ALWAYS_INLINE void axis0(const pl_trellis_product *p, int k, int i8,
 /* ---- axis 1 ---------------------------------------------------------------------------------- */
 
 /* Prepared activations: words of each row, in the order [s][j][l] of what word_of_steps gives for
- * up to DIRECT_M rows, else along u; then the biases [M][blocks][groups]. */
+ * rows in registers, else along u; then the biases [M][blocks][groups]. */
 static PL_ALWAYS_INLINE size_t prepared_row(size_t T, size_t blocks, size_t M, int i8)
 {
     return blocks * pl_span_round(T) / (size_t)word_numbers(i8, (int)M);
@@ -534,7 +540,7 @@ static PL_ALWAYS_INLINE int16_t reversed(const int16_t *q, size_t T, size_t u)
 }
 
 /* Row m of block b, as `prepared_row` says. */
-static PL_ALWAYS_INLINE void prepare_block(int32_t *to, const int16_t *q, size_t T, size_t M, int n)
+static PL_ALWAYS_INLINE void prepare_block(int32_t *to, const int16_t *q, size_t T, bool tile, int n)
 {
     const size_t W = 8 / (size_t)n; /* words of a lane */
     for (size_t i = 0; i < pl_span_round(T) / (size_t)n; i++) {
@@ -542,14 +548,15 @@ static PL_ALWAYS_INLINE void prepare_block(int32_t *to, const int16_t *q, size_t
         size_t at = lane / LANES * W * LANES + word * LANES + lane % LANES;
         int16_t a[4];
         for (int j = 0; j < n; j++) a[j] = reversed(q, T, i * (size_t)n + (size_t)j);
-        to[M <= DIRECT_M ? at : i] = activation_word(a, n);
+        to[tile ? i : at] = activation_word(a, n);
     }
 }
 
 static PL_ALWAYS_INLINE void prepare_rows(void *dst, const int16_t *q, size_t T, size_t blocks,
-                                          size_t M, int i8)
+                                          size_t M, bool tile, int i8)
 {
     size_t groups = pl_block_groups(T), row = prepared_row(T, blocks, M, i8);
+    tile = by_tile(M, tile);
     int32_t *words = dst, *bias = words + M * row;
     for (size_t i = 0; i < M * blocks; i++, q += T, words += row / blocks) {
         for (size_t g = 0; g < groups; g++) {
@@ -557,20 +564,20 @@ static PL_ALWAYS_INLINE void prepare_rows(void *dst, const int16_t *q, size_t T,
             bias[i * groups + g] = surplus(q + T - g * PL_GROUP_AXIS1 - n, n, i8);
         }
         if (M == 1)
-            prepare_block(words, q, T, M, word_numbers(i8, 1));
+            prepare_block(words, q, T, tile, word_numbers(i8, 1));
         else
-            prepare_block(words, q, T, M, word_numbers(i8, 2));
+            prepare_block(words, q, T, tile, word_numbers(i8, 2));
     }
 }
 
-static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+static void prepare(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M, bool tile)
 {
-    prepare_rows(dst, q, T, blocks, M, 0);
+    prepare_rows(dst, q, T, blocks, M, tile, 0);
 }
 
-static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M)
+static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, size_t M, bool tile)
 {
-    prepare_rows(dst, q, T, blocks, M, 1);
+    prepare_rows(dst, q, T, blocks, M, tile, 1);
 }
 
 /* ---- instances ------------------------------------------------------------------------------- */
@@ -601,7 +608,7 @@ static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, siz
     {                                                                                              \
         static pl_trellis_product_fn *const products[M_CLASSES] = {                                \
             axis1##name##_m1, axis1##name##_m2, axis1##name##_m4, axis1##name##_m64};              \
-        products[class_of(p->M)](p);                                                               \
+        products[class_of(p)](p);                                                               \
     }
 
 #define TRELLIS_KERNELS(isa, k, L)                                                                 \

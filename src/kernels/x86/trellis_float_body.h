@@ -12,8 +12,8 @@
  *                 steps that agrees with activations of the first, then the second step's lanes
  *   DIRECT_SUMS, STRIP_ROWS, TILE_X  how many sums fit in registers
  *
- * Codes are walked as trellis_codes.h says. Up to DIRECT_M activation rows meet the numbers in
- * registers; for more, numbers are decoded once to a tile in the caches. Every sum takes its terms
+ * Codes are walked as trellis_codes.h says. Up to DIRECT_M activation rows may meet the numbers
+ * in registers; else numbers are decoded once to a tile in the caches. Every sum takes its terms
  * in one order on either way. */
 #ifndef PL_KERNELS_TRELLIS_FLOAT_BODY_H
 #define PL_KERNELS_TRELLIS_FLOAT_BODY_H
@@ -30,7 +30,7 @@
 #include "trellis_expand_body.h"
 
 enum {
-    DIRECT_M = 4,
+    DIRECT_M = PL_MOST_REGISTER_ROWS,
     GROUPS = 8 / PAIR,                /* multiplications of a span and activation row */
     TILE0_ROWS = PAIR * 1024 / LANES, /* of axis 0 decoded at a time: 64 rows of AVX-512 ... */
     TILE1_ROWS = 32,                  /* of axis 1 */
@@ -39,6 +39,12 @@ enum {
     MOST_BLOCKS = CHUNK / SPAN, /* of a chunk */
     LINE = 64
 };
+
+/* A single row never is worth a tile. */
+static bool by_tile(const pl_float_product *p)
+{
+    return p->M > DIRECT_M || (p->tile && p->M > 1);
+}
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -102,6 +108,7 @@ typedef struct axis0_run {
     const float *scales;
     const uint8_t *x; /* of the first row; 4 bytes for PAIR rows */
     size_t x_bytes, M;
+    bool by_tile;
     float *sums; /* [M][outputs], in the order [s][i][l] */
     size_t outputs;
     uint8_t *tails;
@@ -222,9 +229,9 @@ static PL_ALWAYS_INLINE void axis0_span(const axis0_run *p, size_t s, span_codes
 {
     if (p->M == 1) {
         axis0_direct(p, s, at, k, L, type, 1);
-    } else if (p->M == 2) {
+    } else if (p->M == 2 && !p->by_tile) {
         axis0_direct(p, s, at, k, L, type, 2);
-    } else if (p->M <= DIRECT_M) {
+    } else if (!p->by_tile) {
         axis0_direct(p, s, at, k, L, type, DIRECT_M);
     } else {
         size_t n = (p->rows + PAIR - 1) / PAIR;
@@ -258,6 +265,7 @@ static PL_ALWAYS_INLINE void axis0(const pl_float_product *p, int k, int L, int 
                      .block = p->block,
                      .x_bytes = p->x_bytes,
                      .M = p->M,
+                     .by_tile = by_tile(p),
                      .sums = total,
                      .outputs = outputs,
                      .tile = (mvec *)(void *)(part + n)};
@@ -487,14 +495,14 @@ static PL_ALWAYS_INLINE void axis1_many(const pl_float_product *p, int k, int L,
 
 static PL_ALWAYS_INLINE void axis1(const pl_float_product *p, int k, int L, int type)
 {
-    if (p->M == 1)
+    if (by_tile(p))
+        axis1_many(p, k, L, type);
+    else if (p->M == 1)
         axis1_few(p, k, L, type, 1);
     else if (p->M == 2)
         axis1_few(p, k, L, type, 2);
-    else if (p->M <= DIRECT_M)
-        axis1_few(p, k, L, type, DIRECT_M);
     else
-        axis1_many(p, k, L, type);
+        axis1_few(p, k, L, type, DIRECT_M);
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
