@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "answer.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "commands.h"
 #include "console.h"
@@ -13,7 +14,7 @@
 #include "model_options.h"
 
 typedef struct run_values {
-    const char *path, *prompt, *file, *system, *ids_file;
+    const char *path, *prompt, *file, *system, *ids_file, *session_file;
     int64_t tokens;
     int chat, special, ignore_end, print_ids, json, verbose;
     model_values model;
@@ -132,6 +133,21 @@ static int generate(const run_values *v, const pleach_model *m, pleach_session *
     return result == EXIT_OK && a.stopped ? EXIT_INTERRUPTED : result;
 }
 
+/* What a session file holds already of the prompt is not computed again. */
+static int load_session(const run_values *v, pleach_session *s)
+{
+    pleach_error err;
+    if (!v->session_file || !pl_exists(v->session_file)) return EXIT_OK;
+    return pleach_session_load(s, v->session_file, &err) == PLEACH_OK ? EXIT_OK : fail_status(&err);
+}
+
+static int save_session(const run_values *v, const pleach_session *s, int status)
+{
+    pleach_error err;
+    if (!v->session_file) return status;
+    return pleach_session_save(s, v->session_file, &err) == PLEACH_OK ? status : fail_status(&err);
+}
+
 static int run(const void *values)
 {
     const run_values *v = values;
@@ -142,9 +158,11 @@ static int run(const void *values)
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK) status = prompt_ids(v, m, &prompt);
     if (status == EXIT_OK) status = open_session(m, &v->session, &s);
+    if (status == EXIT_OK) status = load_session(v, s);
     if (status == EXIT_OK) {
         catch_interrupts(false);
         status = generate(v, m, s, &prompt);
+        if (status == EXIT_OK || status == EXIT_INTERRUPTED) status = save_session(v, s, status);
     }
     pleach_session_close(s);
     pleach_model_close(m);
@@ -199,6 +217,12 @@ static const option options[] = {
      .help = "go on past the end of the answer",
      OPTION_AT(run_values, ignore_end)},
     SESSION_OPTIONS(run_values),
+    {.name = "session",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .help = "keep prompt and answer in this file; where it is there already, what it holds of the "
+             "prompt is not computed again",
+     OPTION_AT(run_values, session_file)},
     MODEL_OPTIONS(run_values),
     {.name = "print-ids",
      .type = OPTION_FLAG,
@@ -227,6 +251,8 @@ const command run_command = {
                                       "pleach run model.gguf --chat -p 'What is a trellis?'",
                                       "pleach run model-4bit -f story.txt --temp 0.8 --top-p 0.95 "
                                       "--seed 7",
+                                      "pleach run model-4bit -f book.txt --kv k8v3 --session "
+                                      "book.session",
                                       NULL},
     .values_size = sizeof(run_values),
     .defaults = defaults,

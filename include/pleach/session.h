@@ -58,6 +58,16 @@ PLEACH_API size_t pleach_session_position(const pleach_session *s);
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_truncate(pleach_session *s, size_t n,
                                                                    pleach_error *err);
 
+/* The tokens and their cache to a file, which has its name only once it is whole; and such a file
+ * in place of what the session holds. Refused, with what was expected and found and the session
+ * unchanged: a file of another model, arithmetic, cache types or version, of more tokens than the
+ * context holds, and one cut short or altered. docs/kv.md, "The session file". */
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_save(const pleach_session *s,
+                                                               const char *path,
+                                                               pleach_error *err);
+PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_load(pleach_session *s, const char *path,
+                                                               pleach_error *err);
+
 /* What a cache is made of and takes, scales and zeros counted. */
 typedef struct pleach_cache_info {
     char types[256];        /* as in pleach_session_settings.kv */

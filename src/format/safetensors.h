@@ -27,6 +27,10 @@ const char *pl_safetensors_metadata(const pl_safetensors *s, const char *key);
 typedef struct pl_safetensors_writer pl_safetensors_writer;
 pleach_status pl_safetensors_create(const char *path, const pl_tensor *tensors, size_t n,
                                     pl_safetensors_writer **out, pleach_error *err);
+/* The same with strings for __metadata__: key, value, key, value, ..., NULL. */
+pleach_status pl_safetensors_create_with(const char *path, const pl_tensor *tensors, size_t n,
+                                         const char *const *metadata, pl_safetensors_writer **out,
+                                         pleach_error *err);
 pleach_status pl_safetensors_append(pl_safetensors_writer *w, const void *data, size_t size,
                                     pleach_error *err);
 /* Fails if the bytes do not add up. Frees the writer either way. */

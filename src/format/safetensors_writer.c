@@ -60,13 +60,32 @@ static pleach_status write_header(pl_output *out, const json_t *header, pleach_e
     return status;
 }
 
+static json_t *make_header(const char *const *metadata)
+{
+    json_t *strings = json_object();
+    for (; *metadata; metadata += 2)
+        if (json_object_set_new(strings, metadata[0], json_string(metadata[1])) != 0) {
+            json_decref(strings);
+            return NULL;
+        }
+    return json_pack("{s:o}", "__metadata__", strings);
+}
+
 pleach_status pl_safetensors_create(const char *path, const pl_tensor *tensors, size_t n,
                                     pl_safetensors_writer **out, pleach_error *err)
 {
+    /* Loaders built on PyTorch ask for this line before they read the file. */
+    static const char *const metadata[] = {"format", "pt", NULL};
+    return pl_safetensors_create_with(path, tensors, n, metadata, out, err);
+}
+
+pleach_status pl_safetensors_create_with(const char *path, const pl_tensor *tensors, size_t n,
+                                         const char *const *metadata, pl_safetensors_writer **out,
+                                         pleach_error *err)
+{
     *out = NULL;
     pl_safetensors_writer *w = pl_calloc(1, sizeof *w);
-    /* Loaders built on PyTorch ask for this line before they read the file. */
-    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    json_t *header = make_header(metadata);
     pleach_status status = w && header ? PLEACH_OK : pl_fail_memory(err, path, sizeof *w);
     if (w) w->out.fd = -1;
     uint64_t size = 0;

@@ -115,27 +115,7 @@ void pl_cache_close(pl_cache *c)
     pl_free(c);
 }
 
-/* The pages of l that hold tokens, shared with a layer that has none yet. */
-static int share_pages(const pl_cache *c, const layer *l, layer *to)
-{
-    size_t used = PL_MIN(pages_of(c->length), l->n_pages);
-    *to = *l;
-    to->pages = NULL;
-    to->n_pages = to->pages_capacity = 0;
-    if (pl_grow((void **)&to->pages, &to->pages_capacity, used, sizeof *to->pages)) {
-        to->first = 0;
-        return -1;
-    }
-    to->first = PL_MIN(l->first, used);
-    for (size_t p = to->first; p < used; p++) {
-        to->pages[p] = l->pages[p];
-        atomic_fetch_add_explicit(&to->pages[p]->references, 1, memory_order_relaxed);
-    }
-    to->n_pages = used;
-    return 0;
-}
-
-pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err)
+pleach_status pl_cache_open_like(const pl_cache *c, pl_cache **out, pleach_error *err)
 {
     *out = NULL;
     pl_cache *f = pl_calloc(1, sizeof *f);
@@ -146,13 +126,42 @@ pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err
         return pl_fail_memory(err, "attention cache", c->n_layers * sizeof *layers);
     }
     *f = *c;
+    f->length = 0;
     f->layers = layers;
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        layers[i] = c->layers[i];
+        layers[i].pages = NULL;
+        layers[i].first = layers[i].n_pages = layers[i].pages_capacity = 0;
+    }
+    *out = f;
+    return PLEACH_OK;
+}
+
+/* The pages of `from` that hold tokens, in an empty layer too. */
+static int share_pages(layer *l, const layer *from, size_t length)
+{
+    size_t used = PL_MIN(pages_of(length), from->n_pages);
+    if (pl_grow((void **)&l->pages, &l->pages_capacity, used, sizeof *l->pages)) return -1;
+    for (size_t p = 0; p < used; p++) {
+        l->pages[p] = from->pages[p];
+        if (l->pages[p])
+            atomic_fetch_add_explicit(&l->pages[p]->references, 1, memory_order_relaxed);
+    }
+    l->first = PL_MIN(from->first, used);
+    l->n_pages = used;
+    return 0;
+}
+
+pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err)
+{
+    PL_TRY(pl_cache_open_like(c, out, err));
+    (*out)->length = c->length;
     for (uint32_t i = 0; i < c->n_layers; i++)
-        if (share_pages(c, &c->layers[i], &layers[i])) {
-            pl_cache_close(f);
+        if (share_pages(&(*out)->layers[i], &c->layers[i], c->length)) {
+            pl_cache_close(*out);
+            *out = NULL;
             return pl_fail_memory(err, "attention cache", pages_of(c->length) * sizeof(page *));
         }
-    *out = f;
     return PLEACH_OK;
 }
 
@@ -375,6 +384,78 @@ void pl_cache_packed_page(const pl_cache *c, uint32_t layer_, uint32_t head, siz
     *t = pl_kv_code(l->type, c->head_dim);
     *keys = head_data(l, first, head);
     *values = *keys + l->key_bytes;
+}
+
+/* ---- the file's pages ------------------------------------------------------------------------ */
+
+uint32_t pl_cache_layers(const pl_cache *c) { return c->n_layers; }
+size_t pl_cache_capacity(const pl_cache *c) { return c->capacity; }
+
+size_t pl_cache_page_bytes(const pl_cache *c, uint32_t layer)
+{
+    return page_bytes(c, &c->layers[layer]);
+}
+
+size_t pl_cache_kept_pages(const pl_cache *c, uint32_t layer_)
+{
+    const layer *l = &c->layers[layer_];
+    return pages_of(c->length) - PL_MAX(l->first, first_kept(l, c->length));
+}
+
+bool pl_cache_pages_suffice(const pl_cache *c, uint32_t layer, size_t length, size_t pages)
+{
+    size_t all = pages_of(length);
+    return pages <= all && all - pages <= first_seen(&c->layers[layer], length);
+}
+
+/* rows x [PL_CACHE_PAGE] numbers of `size` bytes: those of the tokens from n on become 0. */
+static void clear_rows(uint8_t *at, size_t rows, size_t size, size_t n)
+{
+    for (size_t r = 0; r < rows; r++, at += PL_CACHE_PAGE * size)
+        memset(at + n * size, 0, (PL_CACHE_PAGE - n) * size);
+}
+
+static void clear_run(const pl_cache *c, const layer *l, uint8_t *run, bool value, size_t n)
+{
+    size_t bytes = (value ? l->value_bytes : l->key_bytes) / PL_CACHE_PAGE, scales = 0;
+    if (pl_kv_is_packed(l->type))
+        scales = (value ? 1 : 2) * pl_turboquant_groups(c->head_dim, PL_TURBOQUANT_GROUP);
+    clear_rows(run, 1, bytes - 2 * scales, n);
+    clear_rows(run + PL_CACHE_PAGE * (bytes - 2 * scales), scales, 2, n);
+}
+
+void pl_cache_get_page(const pl_cache *c, uint32_t layer_, size_t i, void *dst)
+{
+    const layer *l = &c->layers[layer_];
+    size_t at = pages_of(c->length) - pl_cache_kept_pages(c, layer_) + i;
+    size_t n = PL_MIN(c->length - at * PL_CACHE_PAGE, PL_CACHE_PAGE);
+    uint8_t *to = dst;
+    memcpy(to, page_data(l->pages[at]), page_bytes(c, l));
+    for (uint32_t h = 0; n < PL_CACHE_PAGE && h < c->n_heads; h++) {
+        clear_run(c, l, to, false, n);
+        clear_run(c, l, to + l->key_bytes, true, n);
+        to += l->key_bytes + l->value_bytes;
+    }
+}
+
+pleach_status pl_cache_set_pages(pl_cache *c, uint32_t layer_, size_t length, const void *data,
+                                 size_t pages, pleach_error *err)
+{
+    layer *l = &c->layers[layer_];
+    size_t all = pages_of(length), bytes = page_bytes(c, l);
+    assert(l->n_pages == 0 && pl_cache_pages_suffice(c, layer_, length, pages));
+    if (pl_grow((void **)&l->pages, &l->pages_capacity, all, sizeof *l->pages))
+        return pl_fail_memory(err, "attention cache", all * sizeof *l->pages);
+    if (all > pages) memset(l->pages, 0, (all - pages) * sizeof *l->pages);
+    l->first = l->n_pages = all - pages;
+    for (size_t i = 0; i < pages; i++) {
+        page *p = page_open(c, l);
+        if (!p) return pl_fail_memory(err, "attention cache", bytes);
+        memcpy(page_data(p), (const uint8_t *)data + i * bytes, bytes);
+        l->pages[l->n_pages++] = p;
+    }
+    c->length = length;
+    return PLEACH_OK;
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */

@@ -61,6 +61,26 @@ bool pl_cache_packed(const pl_cache *c, uint32_t layer);
 void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                           pl_turboquant *t, const uint8_t **keys, const uint8_t **values);
 
+/* ---- pages, for the file --------------------------------------------------------------------- */
+
+/* An empty cache of the same make. */
+pleach_status pl_cache_open_like(const pl_cache *c, pl_cache **out, pleach_error *err);
+uint32_t pl_cache_layers(const pl_cache *c);
+size_t pl_cache_capacity(const pl_cache *c);
+size_t pl_cache_page_bytes(const pl_cache *c, uint32_t layer);
+/* Pages that go into the file: the last so many up to the length; and the fewest and the most of
+ * them that a cache of `length` tokens is made of. */
+size_t pl_cache_kept_pages(const pl_cache *c, uint32_t layer);
+bool pl_cache_pages_suffice(const pl_cache *c, uint32_t layer, size_t length, size_t pages);
+/* Page i of those, 0 past the length. */
+void pl_cache_get_page(const pl_cache *c, uint32_t layer, size_t i, void *dst);
+/* Fills an empty cache with `length` tokens: layer by layer the last so many pages, enough of them.
+ * On failure the cache is to be closed. */
+pleach_status pl_cache_set_pages(pl_cache *c, uint32_t layer, size_t length, const void *data,
+                                 size_t pages, pleach_error *err);
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
 pl_kv pl_cache_type(const pl_cache *c, uint32_t layer);
 /* Bytes of the pages held now, those shared included; of one token in all layers; and of the pages
  * held once `length` tokens have come one by one. */

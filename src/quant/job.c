@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "format/json.h"
@@ -27,26 +28,6 @@
 /* ---- fingerprint ---------------------------------------------------------------------------- */
 
 #define PIECE ((size_t)16 << 20)
-
-/* Four independent multiply-and-mix lanes over 64-bit words: a fast check against change, not
- * against malice. */
-static uint64_t hash_bytes(const uint8_t *p, size_t n, uint64_t seed)
-{
-    uint64_t lane[4] = {seed, seed ^ 0x9e3779b97f4a7c15u, ~seed, seed + 0xd1b54a32d192ed03u};
-    size_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        uint64_t word[4];
-        memcpy(word, p + i, sizeof word);
-        for (int k = 0; k < 4; k++) {
-            uint64_t z = (lane[k] ^ word[k]) * 0xbf58476d1ce4e5b9u;
-            lane[k] = z ^ z >> 29;
-        }
-    }
-    uint64_t tail[4] = {0}, h = n;
-    if (n > i) memcpy(tail, p + i, n - i);
-    for (int k = 0; k < 4; k++) h = pl_mix64(h * 3 + pl_mix64(lane[k] ^ pl_mix64(tail[k] + 1)));
-    return h;
-}
 
 enum { PIECES_AT_ONCE = 64 };
 
@@ -63,7 +44,7 @@ static void hash_piece(void *job, size_t i, int thread)
     size_t at = (j->first + i) * PIECE, size = PL_MIN((size_t)j->t->n_bytes - at, PIECE);
     const uint8_t *data = (const uint8_t *)j->t->data + at;
     (void)thread;
-    j->hashes[i] = hash_bytes(data, size, j->first + i);
+    j->hashes[i] = pl_hash(data, size, j->first + i);
     pl_map_release(data, size);
 }
 
@@ -94,15 +75,15 @@ json_t *pl_source_fingerprint(const pleach_checkpoint *c, pl_pool *pool)
         const pl_tensor *t = pl_checkpoint_tensor_at(c, i);
         uint64_t shape[PL_MAX_DIMS + 2] = {(uint64_t)t->type, t->n_dims};
         memcpy(shape + 2, t->shape, t->n_dims * sizeof *shape);
-        names = hash_bytes((const uint8_t *)t->name, strlen(t->name), names);
-        names = hash_bytes((const uint8_t *)shape, sizeof shape, names);
+        names = pl_hash(t->name, strlen(t->name), names);
+        names = pl_hash(shape, sizeof shape, names);
         data = hash_tensor(t, data, pool);
         bytes += t->n_bytes;
     }
     const char *config = pl_checkpoint_config_text(c);
     return json_pack("{s:I, s:I, s:o, s:o, s:o}", "tensors", (json_int_t)n, "bytes",
                      (json_int_t)bytes, "names and shapes", hex(names), "data", hex(data), "config",
-                     hex(config ? hash_bytes((const uint8_t *)config, strlen(config), 0) : 0));
+                     hex(config ? pl_hash(config, strlen(config), 0) : 0));
 }
 
 /* ---- the job file --------------------------------------------------------------------------- */

@@ -56,6 +56,25 @@ expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --top-k -1 --top-p 0 --min-p 1 --
 expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --repeat-penalty 1.5 --repeat-window 8
 ! cmp -s "$out" "$work/greedy" || fault "the repetition penalty does nothing"
 expect 0 '' "$PLEACH" run "$model" "${ids[@]}" --kv bf16 --ctx 64
+
+# Cache types: packed ones, refused ones, what they take; and a session kept in a file.
+packed_kv=$checkpoints/qwen3-qknorm
+expect 0 '' "$PLEACH" inspect "$packed_kv" --kv k8v3 --ctx 100
+expect_output '^cache: k8v3, 6.25 bits a number, 600 bytes a token, 76.8 kB for 100 tokens$'
+expect 1 'k8v3: head size 32: a packed cache takes 64, 80' "$PLEACH" run "$model" "${ids[@]}" --kv k8v3
+expect 1 'layer 3 in "3:f32", and the model has layers 0 to 2' \
+    "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k8v3,3:f32
+expect 0 '' "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k8v3
+cp "$out" "$work/k8v3"
+for time in first second; do
+    expect 0 '' "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k8v3 --session "$work/session"
+    cmp -s "$out" "$work/k8v3" || fault "the $time run with a session file gives another answer"
+done
+expect 1 'other cache types: expected k4v4, found k8v3' \
+    "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k4v4 --session "$work/session"
+expect 0 '' "$PLEACH" run "$packed_kv" --ids "$work/ids.txt" --json -n 4 --kv k8v3 --session "$work/session"
+expect_output '"cached_tokens": 39'
+expect_output '"types": "k8v3"'
 expect 0 '' "$PLEACH" run "$model" --ids "$work/ids.txt" --json -n 4
 expect_output '"new_tokens": 4'
 expect_output '"finish": "length"'
