@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#include "pleach/model.h"
+
 enum { MOST_REPEATS = 100 };
 
 /* Units per second over the repeats of a measurement. */
@@ -21,6 +23,10 @@ rate rate_of(double *seconds, size_t repeats, double amount);
 int measure_reading(int threads, size_t repeats, rate *roof);
 /* The same for writing, by one thread and memset. */
 int measure_writing(size_t repeats, rate *roof);
+
+/* Tokens per second of a model's linear layers alone. */
+pleach_status measure_linears(const pleach_model *m, size_t tokens, size_t repeats, rate *out,
+                              pleach_error *err);
 
 typedef struct bench_kernels_options {
     size_t repeats;

@@ -101,7 +101,7 @@ static const size_t prompt_sizes[] = {8, 64, 512};
 
 typedef struct report {
     rate prompt[PL_COUNT(prompt_sizes)]; /* best 0: longer than the context */
-    rate generation, roof;
+    rate generation, linear, roof;
     uint64_t token_bytes;
 } report;
 
@@ -128,6 +128,12 @@ static double roof_share(const report *r)
     return r->generation.best * (double)r->token_bytes / r->roof.best;
 }
 
+/* Share of a generated token's time that its linear layers would take alone. */
+static double linear_share(const report *r)
+{
+    return r->generation.best / r->linear.best;
+}
+
 static void print_report(const bench_values *v, const bench *b, const report *r)
 {
     printf("%s: %s, %d threads, cpu %s, arith %s; best and median of %zu runs\n", v->path,
@@ -138,6 +144,8 @@ static void print_report(const bench_values *v, const bench *b, const report *r)
             printf("prompt %4zu   %9.2f %9.2f tokens/s\n", prompt_sizes[i], r->prompt[i].best,
                    r->prompt[i].median);
     printf("generation    %9.2f %9.2f tokens/s\n", r->generation.best, r->generation.median);
+    printf("linear alone  %9.2f %9.2f tokens/s; generation reaches %.1f %% of it\n",
+           r->linear.best, r->linear.median, 100 * linear_share(r));
     printf("memory read   %9.2f %9.2f GB/s\n", r->roof.best * 1e-9, r->roof.median * 1e-9);
     print_session_cache(stdout, b->session);
     printf("weights       %9.2f MB a token; generation reads %.1f %% of what the memory allows\n",
@@ -161,10 +169,13 @@ static int print_report_json(const bench_values *v, const bench *b, const report
         json_array_append_new(prompts, o);
     }
     return print_json(json_pack(
-        "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:o, s:o}", "model", json_text(v->path),
+        "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "model",
+        json_text(v->path),
         "architecture", b->info.architecture, "threads", b->info.threads, "cpu", b->info.cpu,
         "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats", (json_int_t)b->repeats,
-        "prompt", prompts, "generation", rate_json(&r->generation), "memory_bytes_per_second",
+        "prompt", prompts, "generation", rate_json(&r->generation),
+        "linear_layers", rate_json(&r->linear), "linear_share", json_number(linear_share(r)),
+        "memory_bytes_per_second",
         rate_json(&r->roof), "bytes_per_token", (json_int_t)r->token_bytes, "roof_share",
         json_number(roof_share(r)), "cache", cache_json(&cache)));
 }
@@ -179,7 +190,10 @@ static int bench_model(const bench_values *v, const pleach_model *m)
     int result = open_session(m, &v->session, &b.session);
     if (result == EXIT_OK) {
         catch_interrupts(false);
-        if (measure(v, &b, context, &r, &err) != PLEACH_OK) result = fail_status(&err);
+        pleach_status status = measure(v, &b, context, &r, &err);
+        if (status == PLEACH_OK)
+            status = measure_linears(m, (size_t)v->generated, b.repeats, &r.linear, &err);
+        if (status != PLEACH_OK) result = fail_status(&err);
     }
     if (result == EXIT_OK) result = measure_reading(b.info.threads, b.repeats, &r.roof);
     progress_end();
@@ -260,7 +274,8 @@ const command bench_command = {
         "Measures prompts of 8, 64 and 512 tokens and the generation of single tokens, several "
         "times each, and in the same run how fast all threads together read memory. The weights "
         "that one token reads, times the tokens per second, over that speed is the share of the "
-        "memory's limit in use.\n\n"
+        "memory's limit in use. The model's linear layers are measured alone, too: generation over "
+        "their speed says what all the rest costs.\n\n"
         "In place of a MODEL the word kernels measures products with packed matrices of a 27B "
         "model's shapes, in every arithmetic, beside dense weights and the memory (write ./kernels "
         "for a folder of that name). It takes some minutes and 1 GB. With --tune and no MODEL it "

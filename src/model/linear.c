@@ -50,9 +50,25 @@ static pleach_status open_parts(pl_linear *l, pleach_error *err)
     return PLEACH_OK;
 }
 
+/* Kernels cannot fail: what they do not serve is refused here. */
+static pleach_status check_trellis(const pl_weight *w, pleach_error *err)
+{
+    const pleach_trellis *t = &w->trellis;
+    uint64_t rows = t->axis ? w->out : w->in, width = t->axis ? w->in : w->out;
+    PL_TRY(pleach_trellis_check(t, err));
+    PL_FAIL_IF(t->rows != rows || width > t->cols || t->cols - width >= t->block, err,
+               PLEACH_ERR_SHAPE,
+               "%s: %llu x %llu codes in blocks of %u along axis %u, expected %llu rows of %llu",
+               w->weight->name, (unsigned long long)t->rows, (unsigned long long)t->cols, t->block,
+               t->axis, (unsigned long long)rows, (unsigned long long)width);
+    return PLEACH_OK;
+}
+
 pleach_status pl_linear_open(pl_linear *l, const pl_weight *w, pleach_error *err)
 {
-    *l = (pl_linear){.w = *w};
+    *l = (pl_linear){0};
+    if (w->coding == PL_CODING_TRELLIS) PL_TRY(check_trellis(w, err));
+    l->w = *w;
     pleach_status status = open_parts(l, err);
     if (status != PLEACH_OK) pl_linear_close(l);
     return status;

@@ -104,11 +104,18 @@ done
 expect 0 '' "$PLEACH" bench "$model" -r 1 -n 2
 expect_output '^prompt    8 .*tokens/s'
 expect_output '^generation .*tokens/s'
+expect_output '^linear alone .*tokens/s; generation reaches [0-9]'
 expect_output '^memory read .*GB/s'
 expect 0 '' "$PLEACH" bench "$model" -r 2 -n 2 --ctx 80 -t 1 --json
 expect_output '"bytes_per_token": [1-9]'
 expect_output '"roof_share": '
+expect_output '"linear_share": 0.[0-9]'
 ! grep -q '"tokens": 512' "$out" || fault "bench measures more than the context holds"
+
+# The crossovers: 2 axes by 3 rates of every arithmetic but int16x2, and what a thread is worth.
+expect 0 '' "$PLEACH" bench --tune -r 1 --json
+[ "$(grep -c '"register_rows": [1-4]' "$out")" -eq 24 ] || fault "bench --tune: $(cat "$out")"
+expect_output '"thread_operations": [1-9]'
 
 # A weight of NaN is found: 0x7fc0 in bf16 over the last weight.
 cp -r "$model" "$work/nan"

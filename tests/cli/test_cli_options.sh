@@ -88,6 +88,9 @@ expect 2 '--arith: expected one of int16, int16x2, f32, bf16, int8' "$PLEACH" ev
 expect 2 '--completion: expected one of bash' "$PLEACH" help --completion tcsh
 expect 2 '--cpu: expected a level of this machine (c.*found "mmx"' "$PLEACH" bench m --cpu mmx
 
+expect 2 'bench: --tune measures this machine, not m: give no MODEL' "$PLEACH" bench m --tune
+expect 2 'bench: MODEL is missing' "$PLEACH" bench
+
 # Values.
 expect 2 'found the end of the line' "$PLEACH" run m -p x -n
 expect 2 '--json takes no value, found "3"' "$PLEACH" inspect m --json=3

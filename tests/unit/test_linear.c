@@ -667,6 +667,37 @@ static void test_refuses_wrong_vectors(void **unused)
     close_layer(&l);
 }
 
+/* What kernels do not serve never reaches them, and the message has the numbers. */
+static void test_refuses_bad_shapes(void **unused)
+{
+    static const struct {
+        pleach_trellis t;
+        const char *message;
+    } bad[] = {
+        {{.bits = 5, .state_bits = 12, .block = 64, .axis = 1, .rows = 64, .cols = 64}, "bits is 5"},
+        {{.bits = 3, .state_bits = 14, .block = 64, .axis = 1, .rows = 64, .cols = 64}, "is 14"},
+        {{.bits = 3, .state_bits = 12, .block = 48, .axis = 1, .rows = 64, .cols = 96}, "is 48"},
+        {{.bits = 3, .state_bits = 12, .block = 64, .axis = 2, .rows = 64, .cols = 64}, "axis is 2"},
+        {{.bits = 3, .state_bits = 12, .block = 64, .axis = 1, .rows = 64, .cols = 96}, "cols is 96"},
+        {{.bits = 3, .state_bits = 12, .block = 64, .axis = 1, .rows = 63, .cols = 64}, "63 x 64"},
+        {{.bits = 3, .state_bits = 12, .block = 64, .axis = 1, .rows = 64, .cols = 128}, "64 x 128"},
+        {{.bits = 3, .state_bits = 12, .block = 32, .axis = 0, .rows = 64, .cols = 32}, "64 x 32"},
+    };
+    (void)unused;
+    layer l;
+    make_trellis(&l, &(shape){.out = 64, .in = 64, .T = 64, .k = 3, .L = 12, .axis = 1});
+    for (size_t i = 0; i < PL_COUNT(bad); i++) {
+        pl_weight w = l.linear.w;
+        pl_linear refused;
+        pleach_error err;
+        w.trellis = bad[i].t;
+        assert_int_equal(pl_linear_open(&refused, &w, &err), PLEACH_ERR_SHAPE);
+        assert_non_null(strstr(err.message, bad[i].message));
+        assert_null(refused.row_scales);
+    }
+    close_layer(&l);
+}
+
 int main(void)
 {
     state = 20;
@@ -684,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_swiglu),
         cmocka_unit_test(test_nan_stays_in_its_row),
         cmocka_unit_test(test_refuses_wrong_vectors),
+        cmocka_unit_test(test_refuses_bad_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a packed model of any size with random codes: as fast to run as a real one, and of no other
+use. Needs nothing but Python.
+
+    python3 bench/random_model.py OUT --hidden 5120 --mlp 17408 --layers 4 --bits 3
+    pleach bench OUT
+"""
+import argparse
+import json
+import os
+import struct
+
+FP16_SCALE = struct.pack("<e", 0.01)
+BF16_ONE = struct.pack("<H", 0x3F80)
+PIECE = 1 << 20
+
+
+def parse():
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    p.add_argument("out", help="folder to make")
+    p.add_argument("--hidden", type=int, default=5120)
+    p.add_argument("--mlp", type=int, default=17408)
+    p.add_argument("--layers", type=int, default=4)
+    p.add_argument("--heads", type=int, default=40)
+    p.add_argument("--kv-heads", type=int, default=8)
+    p.add_argument("--vocabulary", type=int, default=1024)
+    p.add_argument("--bits", type=int, choices=(2, 3, 4), default=3)
+    p.add_argument("--axis", type=int, choices=(0, 1), default=0)
+    return p.parse_args()
+
+
+def write_packed(tensors, modules, name, out, inputs, args):
+    """A trellis matrix in blocks of 256; widths must be multiples of 256."""
+    rows, cols = (inputs, out) if args.axis == 0 else (out, inputs)
+    assert cols % 256 == 0, f"{name}: {cols} is no multiple of 256"
+    words = cols // 32 * args.bits
+    tensors[name + ".weight"] = ("U32", [rows, words], 4 * rows * words, None)
+    tensors[name + ".scales"] = ("F16", [rows], 2 * rows, FP16_SCALE)
+    modules[name] = {"group_size": 256, "bits": args.bits, "mode": "trellis",
+                     "trellis": {
+                         "L": 12, "code": "1mad", "axis": args.axis,
+                         "input_rotation": {"kind": "hadamard", "block": 256, "seed": inputs}}}
+
+
+def write_ones(tensors, name, n):
+    tensors[name] = ("BF16", [n], 2 * n, BF16_ONE)
+
+
+def describe(args):
+    """Tensors as name: (type, shape, bytes, number to fill with or None for random bits)."""
+    tensors, modules = {}, {}
+    head = args.hidden // args.heads
+    # 8-bit groups of 64: random codes, scale and bias such that weights are small.
+    groups = args.vocabulary * args.hidden // 64
+    shape = [args.vocabulary, args.hidden // 64]
+    tensors["model.embed_tokens.weight"] = (
+        "U32", [args.vocabulary, args.hidden // 4], args.vocabulary * args.hidden, None)
+    tensors["model.embed_tokens.scales"] = ("F16", shape, 2 * groups, struct.pack("<e", 1e-3))
+    tensors["model.embed_tokens.biases"] = ("F16", shape, 2 * groups, struct.pack("<e", -0.128))
+    for i in range(args.layers):
+        layer = f"model.layers.{i}."
+        for name, out, inputs in (
+                ("self_attn.q_proj", args.heads * head, args.hidden),
+                ("self_attn.k_proj", args.kv_heads * head, args.hidden),
+                ("self_attn.v_proj", args.kv_heads * head, args.hidden),
+                ("self_attn.o_proj", args.hidden, args.heads * head),
+                ("mlp.gate_proj", args.mlp, args.hidden),
+                ("mlp.up_proj", args.mlp, args.hidden),
+                ("mlp.down_proj", args.hidden, args.mlp)):
+            write_packed(tensors, modules, layer + name, out, inputs, args)
+        write_ones(tensors, layer + "input_layernorm.weight", args.hidden)
+        write_ones(tensors, layer + "post_attention_layernorm.weight", args.hidden)
+    write_ones(tensors, "model.norm.weight", args.hidden)
+    return tensors, modules
+
+
+def config(args, modules):
+    quantization = {"group_size": 64, "bits": 8, "mode": "affine", **modules}
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+            "hidden_size": args.hidden, "intermediate_size": args.mlp,
+            "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
+            "num_key_value_heads": args.kv_heads, "head_dim": args.hidden // args.heads,
+            "vocab_size": args.vocabulary, "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+            "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+            "quantization": quantization, "quantization_config": quantization}
+
+
+def write(path, tensors):
+    header, at = {}, 0
+    for name, (kind, shape, size, _) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for _, _, size, number in tensors.values():
+            if number is not None:
+                f.write(number * (size // len(number)))
+                continue
+            for done in range(0, size, PIECE):
+                f.write(os.urandom(min(PIECE, size - done)))
+
+
+def main():
+    args = parse()
+    tensors, modules = describe(args)
+    os.makedirs(args.out)
+    write(os.path.join(args.out, "model.safetensors"), tensors)
+    with open(os.path.join(args.out, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config(args, modules), f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
