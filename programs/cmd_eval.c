@@ -85,6 +85,7 @@ static int evaluate(const eval_values *v, const pleach_model *m, const pleach_mo
     s.chunks = (size_t)v->chunks;
     s.score = (pleach_score)v->score;
     s.kv = v->session.kv;
+    s.kv_recent = (size_t)v->session.recent;
     s.progress = show_progress;
     s.user = &start;
     catch_interrupts(false);
@@ -147,6 +148,7 @@ static int evaluate_tasks(const eval_values *v, const pleach_model *m, const ple
     double start = seconds_now();
     pleach_tasks_settings_defaults(&s);
     s.kv = v->session.kv;
+    s.kv_recent = (size_t)v->session.recent;
     s.progress = show_tasks_progress;
     s.user = &start;
     catch_interrupts(false);

@@ -19,7 +19,8 @@ void session_values_defaults(session_values *v)
 {
     pleach_session_settings s;
     pleach_session_settings_defaults(&s);
-    *v = (session_values){.context = (int64_t)s.context, .kv = s.kv};
+    *v = (session_values){.context = (int64_t)s.context, .kv = s.kv,
+                           .recent = (int64_t)s.kv_recent};
 }
 
 void sampling_values_defaults(sampling_values *v)
@@ -74,6 +75,7 @@ void session_settings(const session_values *v, pleach_session_settings *s)
     pleach_session_settings_defaults(s);
     s->context = (size_t)v->context;
     s->kv = v->kv;
+    s->kv_recent = (size_t)v->recent;
 }
 
 int open_session(const pleach_model *m, const session_values *v, pleach_session **out)
@@ -106,8 +108,8 @@ void print_session_cache(FILE *to, const pleach_session *s)
 
 json_t *cache_json(const pleach_cache_info *i)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:I}", "types", json_text(i->types), "bits",
-                     json_number(i->bits), "token_bytes", (json_int_t)i->token_bytes, "context",
+    return json_pack("{s:o, s:I, s:o, s:I, s:I, s:I}", "types", json_text(i->types), "recent",
+                     (json_int_t)i->recent, "bits", json_number(i->bits), "token_bytes", (json_int_t)i->token_bytes, "context",
                      (json_int_t)i->context, "context_bytes", (json_int_t)i->context_bytes);
 }
 

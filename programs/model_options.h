@@ -24,6 +24,7 @@ typedef struct model_values {
 typedef struct session_values {
     int64_t context;
     const char *kv;
+    int64_t recent;
 } session_values;
 
 typedef struct sampling_values {
@@ -83,11 +84,13 @@ void sampling_from_values(const sampling_values *v, pleach_sampling *s);
     KV_OPTIONS(values)
 
 #define KV_OPTIONS(values)                                                                         \
+    {.name = "kv", .type = OPTION_TEXT, .argument = "TYPES", .automatic = "f32",                   \
+     .help = "type of cached keys and values: f32, bf16, or kKvV with K of 8, 5, 4 or 2 bits and " \
+             "V of 8, 5, 4, 3 or 2; some layers in another: k8v3,0-1:bf16",                        \
+     OPTION_AT(values, session.kv)},                                                               \
     {                                                                                              \
-        .name = "kv", .type = OPTION_TEXT, .argument = "TYPES", .automatic = "f32",                \
-        .help = "type of cached keys and values: f32, bf16, or kKvV with K of 8, 5, 4 or 2 bits "  \
-                "and V of 8, 5, 4, 3 or 2; some layers in another: k8v3,0-1:bf16",                 \
-        OPTION_AT(values, session.kv)                                                              \
+        .name = "kv-recent", .type = OPTION_INTEGER, .argument = "N", .min = 0, .max = 16777216,   \
+        .help = "last tokens that packed layers see in bf16", OPTION_AT(values, session.recent)    \
     }
 
 #define SAMPLING_OPTIONS(values)                                                                   \

@@ -26,6 +26,7 @@ typedef struct pleach_eval_settings {
     pleach_score score;  /* default ALL */
     const char *kv;      /* types of the model's cache, as in pleach_session_settings; default "f32".
                             The teacher's is f32 */
+    size_t kv_recent;    /* as in pleach_session_settings; default 0 */
     /* Called after each chunk; non-zero return stops. May be NULL. */
     int (*progress)(void *user, size_t done, size_t total, double perplexity);
     void *user;
@@ -58,6 +59,7 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_eval(const pleach_model *model
 
 typedef struct pleach_tasks_settings {
     const char *kv; /* as in pleach_eval_settings */
+    size_t kv_recent;
     /* Called after each item; non-zero return stops. May be NULL. */
     int (*progress)(void *user, size_t done, size_t total, double accuracy);
     void *user;

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -17,32 +18,37 @@ typedef struct page {
     _Alignas(PL_ALIGNMENT) atomic_size_t references;
 } page;
 
-typedef struct layer {
+/* A layer's tokens in its type, or its recent tokens in bf16. */
+typedef struct store {
     pl_kv type;
-    uint32_t window;
+    bool recent;
+    uint32_t layer;
+    size_t recent_store;           /* where this layer's recent tokens are; 0: nowhere */
+    size_t window;                 /* positions that a query sees, 0: all; of a recent store pages */
     size_t key_bytes, value_bytes; /* of a page, of one head */
     /* The table: pages [first, n_pages) are there, those before it given up. */
     page **pages;
     size_t first, n_pages, pages_capacity;
-} layer;
+} store;
 
 struct pl_cache {
     uint32_t n_layers, n_heads, head_dim;
-    size_t capacity, length;
+    size_t capacity, length, recent;
     const pl_kernels *kernels;
-    layer *layers;
+    store *stores; /* the layers', then those of the recent tokens of packed layers */
+    size_t n_stores;
 };
 
 static size_t pages_of(size_t tokens) { return (tokens + PL_CACHE_PAGE - 1) / PL_CACHE_PAGE; }
 
-static size_t page_bytes(const pl_cache *c, const layer *l)
+static size_t page_bytes(const pl_cache *c, const store *l)
 {
     return c->n_heads * (l->key_bytes + l->value_bytes);
 }
 
 static uint8_t *page_data(page *p) { return (uint8_t *)(p + 1); }
 
-static page *page_open(const pl_cache *c, const layer *l)
+static page *page_open(const pl_cache *c, const store *l)
 {
     page *p = pl_alloc(1, sizeof *p + page_bytes(c, l));
     if (p) atomic_init(&p->references, 1);
@@ -59,6 +65,9 @@ static bool page_shared(const page *p)
     return atomic_load_explicit(&p->references, memory_order_acquire) > 1;
 }
 
+/* Pages before its own that a query sees in bf16, so that `tokens` of them are always among them. */
+static size_t recent_pages(size_t tokens) { return pages_of(tokens - 1); }
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* All that a page's size is made of must be small enough to address. */
@@ -72,32 +81,55 @@ static pleach_status check_size(const pl_cache_settings *s, pleach_error *err)
     return PLEACH_OK;
 }
 
-static pleach_status set_layer(layer *l, const pl_cache_settings *s, uint32_t i, pleach_error *err)
+static pleach_status add_store(pl_cache *c, store l, pleach_error *err)
 {
-    l->type = s->types ? s->types[i] : PL_KV_F32;
-    l->window = s->windows ? s->windows[i] : 0;
-    PL_TRY(pl_kv_check(l->type, s->head_dim, err));
-    assert(s->kernels || !pl_kv_is_packed(l->type));
-    l->key_bytes = PL_CACHE_PAGE * pl_kv_key_bytes(l->type, s->head_dim);
-    l->value_bytes = PL_CACHE_PAGE * pl_kv_value_bytes(l->type, s->head_dim);
+    PL_TRY(pl_kv_check(l.type, c->head_dim, err));
+    assert(c->kernels || !pl_kv_is_packed(l.type));
+    l.key_bytes = PL_CACHE_PAGE * pl_kv_key_bytes(l.type, c->head_dim);
+    l.value_bytes = PL_CACHE_PAGE * pl_kv_value_bytes(l.type, c->head_dim);
+    c->stores[c->n_stores++] = l;
     return PLEACH_OK;
+}
+
+static pleach_status add_stores(pl_cache *c, const pl_cache_settings *s, pleach_error *err)
+{
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        PL_TRY(add_store(c, (store){.type = s->types ? s->types[i] : PL_KV_F32, .layer = i,
+                                    .window = s->windows ? s->windows[i] : 0}, err));
+    for (uint32_t i = 0; s->recent && i < s->n_layers; i++) {
+        if (!pl_cache_packed(c, i)) continue;
+        c->stores[i].recent_store = c->n_stores;
+        PL_TRY(add_store(c, (store){.type = PL_KV_BF16, .layer = i, .recent = true,
+                                    .window = recent_pages(s->recent)}, err));
+    }
+    return PLEACH_OK;
+}
+
+/* Room for both kinds of store of every layer. */
+static pl_cache *allocate(uint32_t n_layers, pleach_error *err)
+{
+    pl_cache *c = pl_calloc(1, sizeof *c);
+    store *stores = pl_calloc((size_t)n_layers * 2, sizeof *stores);
+    if (c && stores) {
+        c->stores = stores;
+        return c;
+    }
+    pl_free(c);
+    pl_free(stores);
+    pl_fail_memory(err, "attention cache", 2ull * n_layers * sizeof *stores);
+    return NULL;
 }
 
 pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_error *err)
 {
     *out = NULL;
     PL_TRY(check_size(s, err));
-    pl_cache *c = pl_calloc(1, sizeof *c);
-    layer *layers = pl_calloc(s->n_layers, sizeof *layers);
-    if (!c || !layers) {
-        pl_free(c);
-        pl_free(layers);
-        return pl_fail_memory(err, "attention cache", s->n_layers * sizeof *layers);
-    }
-    *c = (pl_cache){s->n_layers, s->n_kv_heads, s->head_dim, s->capacity, 0, s->kernels, layers};
-    pleach_status status = PLEACH_OK;
-    for (uint32_t i = 0; i < s->n_layers && status == PLEACH_OK; i++)
-        status = set_layer(&layers[i], s, i, err);
+    pl_cache *c = allocate(s->n_layers, err);
+    if (!c) return PLEACH_ERR_MEMORY;
+    *c = (pl_cache){.n_layers = s->n_layers, .n_heads = s->n_kv_heads, .head_dim = s->head_dim,
+                    .capacity = s->capacity, .recent = s->recent, .kernels = s->kernels,
+                    .stores = c->stores};
+    pleach_status status = add_stores(c, s, err);
     if (status == PLEACH_OK) *out = c;
     else pl_cache_close(c);
     return status;
@@ -106,39 +138,35 @@ pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_e
 void pl_cache_close(pl_cache *c)
 {
     if (!c) return;
-    for (uint32_t i = 0; i < c->n_layers; i++) {
-        layer *l = &c->layers[i];
+    for (size_t i = 0; i < c->n_stores; i++) {
+        store *l = &c->stores[i];
         for (size_t p = l->first; p < l->n_pages; p++) page_release(l->pages[p]);
         pl_free(l->pages);
     }
-    pl_free(c->layers);
+    pl_free(c->stores);
     pl_free(c);
 }
 
 pleach_status pl_cache_open_like(const pl_cache *c, pl_cache **out, pleach_error *err)
 {
     *out = NULL;
-    pl_cache *f = pl_calloc(1, sizeof *f);
-    layer *layers = pl_calloc(c->n_layers, sizeof *layers);
-    if (!f || !layers) {
-        pl_free(f);
-        pl_free(layers);
-        return pl_fail_memory(err, "attention cache", c->n_layers * sizeof *layers);
-    }
+    pl_cache *f = allocate(c->n_layers, err);
+    if (!f) return PLEACH_ERR_MEMORY;
+    store *stores = f->stores;
     *f = *c;
     f->length = 0;
-    f->layers = layers;
-    for (uint32_t i = 0; i < c->n_layers; i++) {
-        layers[i] = c->layers[i];
-        layers[i].pages = NULL;
-        layers[i].first = layers[i].n_pages = layers[i].pages_capacity = 0;
+    f->stores = stores;
+    for (size_t i = 0; i < c->n_stores; i++) {
+        stores[i] = c->stores[i];
+        stores[i].pages = NULL;
+        stores[i].first = stores[i].n_pages = stores[i].pages_capacity = 0;
     }
     *out = f;
     return PLEACH_OK;
 }
 
 /* The pages of `from` that hold tokens, in an empty layer too. */
-static int share_pages(layer *l, const layer *from, size_t length)
+static int share_pages(store *l, const store *from, size_t length)
 {
     size_t used = PL_MIN(pages_of(length), from->n_pages);
     if (pl_grow((void **)&l->pages, &l->pages_capacity, used, sizeof *l->pages)) return -1;
@@ -156,8 +184,8 @@ pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err
 {
     PL_TRY(pl_cache_open_like(c, out, err));
     (*out)->length = c->length;
-    for (uint32_t i = 0; i < c->n_layers; i++)
-        if (share_pages(&(*out)->layers[i], &c->layers[i], c->length)) {
+    for (size_t i = 0; i < c->n_stores; i++)
+        if (share_pages(&(*out)->stores[i], &c->stores[i], c->length)) {
             pl_cache_close(*out);
             *out = NULL;
             return pl_fail_memory(err, "attention cache", pages_of(c->length) * sizeof(page *));
@@ -170,13 +198,15 @@ pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err
 size_t pl_cache_length(const pl_cache *c) { return c->length; }
 
 /* The first page that a query at `position` or later sees. */
-static size_t first_seen(const layer *l, size_t position)
+static size_t first_seen(const store *l, size_t position)
 {
+    size_t page = position / PL_CACHE_PAGE;
+    if (l->recent) return page - PL_MIN(page, l->window);
     return l->window && position >= l->window ? (position - l->window + 1) / PL_CACHE_PAGE : 0;
 }
 
 /* The first page kept at a length: one more than is seen, so that a few tokens can be taken back. */
-static size_t first_kept(const layer *l, size_t length)
+static size_t first_kept(const store *l, size_t length)
 {
     size_t seen = first_seen(l, length);
     return seen ? seen - 1 : 0;
@@ -191,7 +221,7 @@ pleach_status pl_cache_check_room(const pl_cache *c, size_t n, pleach_error *err
 }
 
 /* A page to write to: one that the window has left behind if nobody else has it, else a new one. */
-static page *take_page(const pl_cache *c, layer *l, size_t keep)
+static page *take_page(const pl_cache *c, store *l, size_t keep)
 {
     while (l->first < PL_MIN(keep, l->n_pages)) {
         page *p = l->pages[l->first];
@@ -203,7 +233,7 @@ static page *take_page(const pl_cache *c, layer *l, size_t keep)
 }
 
 /* Puts a page of our own in place of a shared one, with the tokens it holds. */
-static int own_page(const pl_cache *c, layer *l, size_t i, size_t keep)
+static int own_page(const pl_cache *c, store *l, size_t i, size_t keep)
 {
     page *p = take_page(c, l, keep), *old = l->pages[i];
     if (!p) return -1;
@@ -213,7 +243,7 @@ static int own_page(const pl_cache *c, layer *l, size_t i, size_t keep)
     return 0;
 }
 
-static int reserve_layer(const pl_cache *c, layer *l, size_t n)
+static int reserve_store(const pl_cache *c, store *l, size_t n)
 {
     size_t needed = pages_of(c->length + n), keep = first_kept(l, c->length);
     if (pl_grow((void **)&l->pages, &l->pages_capacity, needed, sizeof *l->pages)) return -1;
@@ -234,9 +264,9 @@ static int reserve_layer(const pl_cache *c, layer *l, size_t n)
 pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err)
 {
     PL_TRY(pl_cache_check_room(c, n, err));
-    for (uint32_t i = 0; i < c->n_layers; i++)
-        if (reserve_layer(c, &c->layers[i], n))
-            return pl_fail_memory(err, "attention cache", page_bytes(c, &c->layers[i]));
+    for (size_t i = 0; i < c->n_stores; i++)
+        if (reserve_store(c, &c->stores[i], n))
+            return pl_fail_memory(err, "attention cache", page_bytes(c, &c->stores[i]));
     return PLEACH_OK;
 }
 
@@ -245,13 +275,13 @@ void pl_cache_advance(pl_cache *c, size_t n) { c->length += n; }
 bool pl_cache_reaches(const pl_cache *c, size_t n)
 {
     if (n == 0 || n == c->length) return true;
-    for (uint32_t i = 0; i < c->n_layers; i++)
-        if (first_seen(&c->layers[i], n) < c->layers[i].first) return false;
+    for (size_t i = 0; i < c->n_stores; i++)
+        if (first_seen(&c->stores[i], n) < c->stores[i].first) return false;
     return true;
 }
 
 /* An empty cache has its pages from the first position on, whatever they held. */
-static void start_again(layer *l)
+static void start_again(store *l)
 {
     l->n_pages -= l->first;
     if (l->first) memmove(l->pages, l->pages + l->first, l->n_pages * sizeof *l->pages);
@@ -263,13 +293,13 @@ void pl_cache_truncate(pl_cache *c, size_t n)
     if (n >= c->length) return;
     assert(pl_cache_reaches(c, n));
     c->length = n;
-    for (uint32_t i = 0; n == 0 && i < c->n_layers; i++) start_again(&c->layers[i]);
+    for (size_t i = 0; n == 0 && i < c->n_stores; i++) start_again(&c->stores[i]);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Keys of one head in the page that holds `position`; its values follow. */
-static uint8_t *head_data(const layer *l, size_t position, uint32_t head)
+static uint8_t *head_data(const store *l, size_t position, uint32_t head)
 {
     return page_data(l->pages[position / PL_CACHE_PAGE]) +
            head * (l->key_bytes + l->value_bytes);
@@ -286,8 +316,8 @@ static void store_plain(const pl_cache *c, pl_kv type, uint8_t *run, size_t at, 
     for (size_t i = 0; i < D; i++) dst[i] = pl_f32_to_bf16(src[i]);
 }
 
-static void store(const pl_cache *c, const layer *l, size_t position, uint32_t head,
-                  const float *k, const float *v)
+static void put_head(const pl_cache *c, const store *l, size_t position, uint32_t head,
+                     const float *k, const float *v)
 {
     uint8_t *keys = head_data(l, position, head), *values = keys + l->key_bytes;
     size_t at = position % PL_CACHE_PAGE;
@@ -303,17 +333,32 @@ static void store(const pl_cache *c, const layer *l, size_t position, uint32_t h
     pl_turboquant_encode_values(&t, c->kernels, &to, v, c->head_dim, 1);
 }
 
-void pl_cache_put(pl_cache *c, uint32_t layer, size_t position, size_t n, const float *k,
-                  const float *v)
+static void put(const pl_cache *c, const store *l, size_t position, size_t n, const float *k,
+                const float *v)
 {
     size_t D = c->head_dim;
     for (size_t i = 0; i < n; i++, position++)
         for (uint32_t h = 0; h < c->n_heads; h++, k += D, v += D)
-            store(c, &c->layers[layer], position, h, k, v);
+            put_head(c, l, position, h, k, v);
+}
+
+/* Where a layer's recent tokens are; NULL: nowhere. */
+static const store *recent_store(const pl_cache *c, uint32_t layer)
+{
+    size_t i = c->stores[layer].recent_store;
+    return i ? &c->stores[i] : NULL;
+}
+
+void pl_cache_put(pl_cache *c, uint32_t layer, size_t position, size_t n, const float *k,
+                  const float *v)
+{
+    const store *recent = recent_store(c, layer);
+    put(c, &c->stores[layer], position, n, k, v);
+    if (recent) put(c, recent, position, n, k, v);
 }
 
 /* Tokens [at, at + n) of a head's page, to dst. value: whether they are values. */
-static void decode(const pl_cache *c, const layer *l, uint8_t *run, bool value, size_t at, size_t n,
+static void decode(const pl_cache *c, const store *l, uint8_t *run, bool value, size_t at, size_t n,
                    float *dst)
 {
     pl_turboquant t = pl_kv_code(l->type, c->head_dim);
@@ -328,7 +373,7 @@ static void decode(const pl_cache *c, const layer *l, uint8_t *run, bool value, 
 }
 
 /* A part of one page; converts when the layer is not f32. */
-static const float *read_run(const pl_cache *c, const layer *l, uint32_t head, bool value,
+static const float *read_run(const pl_cache *c, const store *l, uint32_t head, bool value,
                              size_t first, size_t n, float *scratch)
 {
     uint8_t *run = head_data(l, first, head) + (value ? l->key_bytes : 0);
@@ -343,10 +388,9 @@ static const float *read_run(const pl_cache *c, const layer *l, uint32_t head, b
     return scratch;
 }
 
-static const float *read_range(const pl_cache *c, uint32_t layer_, uint32_t head, bool value,
+static const float *read_range(const pl_cache *c, const store *l, uint32_t head, bool value,
                                size_t first, size_t n, float *scratch)
 {
-    const layer *l = &c->layers[layer_];
     if (first % PL_CACHE_PAGE + n <= PL_CACHE_PAGE)
         return read_run(c, l, head, value, first, n, scratch);
     for (size_t done = 0; done < n;) {
@@ -363,24 +407,42 @@ static const float *read_range(const pl_cache *c, uint32_t layer_, uint32_t head
 const float *pl_cache_keys(const pl_cache *c, uint32_t layer, uint32_t head, size_t first, size_t n,
                            float *scratch)
 {
-    return read_range(c, layer, head, false, first, n, scratch);
+    return read_range(c, &c->stores[layer], head, false, first, n, scratch);
 }
 
 const float *pl_cache_values(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                              size_t n, float *scratch)
 {
-    return read_range(c, layer, head, true, first, n, scratch);
+    return read_range(c, &c->stores[layer], head, true, first, n, scratch);
+}
+
+size_t pl_cache_recent_from(const pl_cache *c, uint32_t layer, size_t position)
+{
+    const store *l = recent_store(c, layer);
+    return l ? first_seen(l, position) * PL_CACHE_PAGE : SIZE_MAX;
+}
+
+const float *pl_cache_recent_keys(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
+                                  size_t n, float *scratch)
+{
+    return read_range(c, recent_store(c, layer), head, false, first, n, scratch);
+}
+
+const float *pl_cache_recent_values(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
+                                    size_t n, float *scratch)
+{
+    return read_range(c, recent_store(c, layer), head, true, first, n, scratch);
 }
 
 bool pl_cache_packed(const pl_cache *c, uint32_t layer)
 {
-    return pl_kv_is_packed(c->layers[layer].type);
+    return pl_kv_is_packed(c->stores[layer].type);
 }
 
-void pl_cache_packed_page(const pl_cache *c, uint32_t layer_, uint32_t head, size_t first,
+void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                           pl_turboquant *t, const uint8_t **keys, const uint8_t **values)
 {
-    const layer *l = &c->layers[layer_];
+    const store *l = &c->stores[layer];
     *t = pl_kv_code(l->type, c->head_dim);
     *keys = head_data(l, first, head);
     *values = *keys + l->key_bytes;
@@ -388,24 +450,29 @@ void pl_cache_packed_page(const pl_cache *c, uint32_t layer_, uint32_t head, siz
 
 /* ---- the file's pages ------------------------------------------------------------------------ */
 
-uint32_t pl_cache_layers(const pl_cache *c) { return c->n_layers; }
-size_t pl_cache_capacity(const pl_cache *c) { return c->capacity; }
+size_t pl_cache_stores(const pl_cache *c) { return c->n_stores; }
 
-size_t pl_cache_page_bytes(const pl_cache *c, uint32_t layer)
+void pl_cache_store_name(const pl_cache *c, size_t store, char name[PL_CACHE_STORE_NAME])
 {
-    return page_bytes(c, &c->layers[layer]);
+    snprintf(name, PL_CACHE_STORE_NAME, "layers.%u.%s", c->stores[store].layer,
+             c->stores[store].recent ? "recent" : "pages");
 }
 
-size_t pl_cache_kept_pages(const pl_cache *c, uint32_t layer_)
+size_t pl_cache_page_bytes(const pl_cache *c, size_t store)
 {
-    const layer *l = &c->layers[layer_];
+    return page_bytes(c, &c->stores[store]);
+}
+
+size_t pl_cache_kept_pages(const pl_cache *c, size_t store_)
+{
+    const store *l = &c->stores[store_];
     return pages_of(c->length) - PL_MAX(l->first, first_kept(l, c->length));
 }
 
-bool pl_cache_pages_suffice(const pl_cache *c, uint32_t layer, size_t length, size_t pages)
+bool pl_cache_pages_suffice(const pl_cache *c, size_t store, size_t length, size_t pages)
 {
     size_t all = pages_of(length);
-    return pages <= all && all - pages <= first_seen(&c->layers[layer], length);
+    return pages <= all && all - pages <= first_seen(&c->stores[store], length);
 }
 
 /* rows x [PL_CACHE_PAGE] numbers of `size` bytes: those of the tokens from n on become 0. */
@@ -415,7 +482,7 @@ static void clear_rows(uint8_t *at, size_t rows, size_t size, size_t n)
         memset(at + n * size, 0, (PL_CACHE_PAGE - n) * size);
 }
 
-static void clear_run(const pl_cache *c, const layer *l, uint8_t *run, bool value, size_t n)
+static void clear_run(const pl_cache *c, const store *l, uint8_t *run, bool value, size_t n)
 {
     size_t bytes = (value ? l->value_bytes : l->key_bytes) / PL_CACHE_PAGE, scales = 0;
     if (pl_kv_is_packed(l->type))
@@ -424,10 +491,10 @@ static void clear_run(const pl_cache *c, const layer *l, uint8_t *run, bool valu
     clear_rows(run + PL_CACHE_PAGE * (bytes - 2 * scales), scales, 2, n);
 }
 
-void pl_cache_get_page(const pl_cache *c, uint32_t layer_, size_t i, void *dst)
+void pl_cache_get_page(const pl_cache *c, size_t store_, size_t i, void *dst)
 {
-    const layer *l = &c->layers[layer_];
-    size_t at = pages_of(c->length) - pl_cache_kept_pages(c, layer_) + i;
+    const store *l = &c->stores[store_];
+    size_t at = pages_of(c->length) - pl_cache_kept_pages(c, store_) + i;
     size_t n = PL_MIN(c->length - at * PL_CACHE_PAGE, PL_CACHE_PAGE);
     uint8_t *to = dst;
     memcpy(to, page_data(l->pages[at]), page_bytes(c, l));
@@ -438,12 +505,12 @@ void pl_cache_get_page(const pl_cache *c, uint32_t layer_, size_t i, void *dst)
     }
 }
 
-pleach_status pl_cache_set_pages(pl_cache *c, uint32_t layer_, size_t length, const void *data,
+pleach_status pl_cache_set_pages(pl_cache *c, size_t store_, size_t length, const void *data,
                                  size_t pages, pleach_error *err)
 {
-    layer *l = &c->layers[layer_];
+    store *l = &c->stores[store_];
     size_t all = pages_of(length), bytes = page_bytes(c, l);
-    assert(l->n_pages == 0 && pl_cache_pages_suffice(c, layer_, length, pages));
+    assert(l->n_pages == 0 && pl_cache_pages_suffice(c, store_, length, pages));
     if (pl_grow((void **)&l->pages, &l->pages_capacity, all, sizeof *l->pages))
         return pl_fail_memory(err, "attention cache", all * sizeof *l->pages);
     if (all > pages) memset(l->pages, 0, (all - pages) * sizeof *l->pages);
@@ -460,13 +527,16 @@ pleach_status pl_cache_set_pages(pl_cache *c, uint32_t layer_, size_t length, co
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-pl_kv pl_cache_type(const pl_cache *c, uint32_t layer) { return c->layers[layer].type; }
+pl_kv pl_cache_type(const pl_cache *c, uint32_t layer) { return c->stores[layer].type; }
+uint32_t pl_cache_layers(const pl_cache *c) { return c->n_layers; }
+size_t pl_cache_capacity(const pl_cache *c) { return c->capacity; }
+size_t pl_cache_recent(const pl_cache *c) { return c->recent; }
 
 uint64_t pl_cache_bytes(const pl_cache *c)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < c->n_layers; i++) {
-        const layer *l = &c->layers[i];
+    for (size_t i = 0; i < c->n_stores; i++) {
+        const store *l = &c->stores[i];
         bytes += (uint64_t)(l->n_pages - l->first) * page_bytes(c, l);
     }
     return bytes;
@@ -475,15 +545,15 @@ uint64_t pl_cache_bytes(const pl_cache *c)
 uint64_t pl_cache_token_bytes(const pl_cache *c)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < c->n_layers; i++) bytes += page_bytes(c, &c->layers[i]);
+    for (uint32_t i = 0; i < c->n_layers; i++) bytes += page_bytes(c, &c->stores[i]);
     return bytes / PL_CACHE_PAGE;
 }
 
 uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < c->n_layers && length > 0; i++) {
-        const layer *l = &c->layers[i];
+    for (size_t i = 0; i < c->n_stores && length > 0; i++) {
+        const store *l = &c->stores[i];
         bytes += (uint64_t)(pages_of(length) - first_kept(l, length - 1)) * page_bytes(c, l);
     }
     return bytes;

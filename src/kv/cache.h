@@ -4,8 +4,9 @@
  * own, growing page by page as tokens come. Pages are shared between forked caches until one of
  * them writes, and given up once a sliding window has left them behind.
  *
- * What is stored at a position depends on that position's keys and values alone, never on how
- * tokens came, so that results do not either. */
+ * What is stored at a position depends on that position's keys and values alone, and whether a query
+ * sees it packed or as a recent token on the two positions alone, never on how tokens came, so that
+ * results do not either. */
 #ifndef PL_KV_CACHE_H
 #define PL_KV_CACHE_H
 
@@ -21,6 +22,7 @@ typedef struct pl_cache_settings {
     size_t capacity;           /* most tokens it may hold */
     const pl_kv *types;        /* [n_layers]; NULL: f32 */
     const uint32_t *windows;   /* [n_layers] positions that a query sees, 0: all; NULL: all */
+    size_t recent;             /* tokens that a query sees in bf16 where a layer is packed; 0: none */
     const pl_kernels *kernels; /* borrowed until closing; may be NULL without packed types */
 } pl_cache_settings;
 
@@ -54,6 +56,16 @@ const float *pl_cache_keys(const pl_cache *c, uint32_t layer, uint32_t head, siz
 const float *pl_cache_values(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                              size_t n, float *scratch);
 
+/* Where the recent tokens of a packed layer are kept in bf16 beside its codes: the first position
+ * that the query at `position` sees so, a multiple of PL_CACHE_PAGE; it sees all from there on so,
+ * and codes before. SIZE_MAX where none are kept. At least the `recent` tokens up to the query's own
+ * are among them. The accessors are as above, for such positions alone. */
+size_t pl_cache_recent_from(const pl_cache *c, uint32_t layer, size_t position);
+const float *pl_cache_recent_keys(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
+                                  size_t n, float *scratch);
+const float *pl_cache_recent_values(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
+                                    size_t n, float *scratch);
+
 /* Whether a layer holds codes, and the page of them that holds position `first`, a multiple of
  * PL_CACHE_PAGE: its keys and its values of one head, 64-byte aligned, as turboquant.h lays out a
  * page of PL_CACHE_PAGE tokens. What lies past the length is undefined. */
@@ -61,29 +73,36 @@ bool pl_cache_packed(const pl_cache *c, uint32_t layer);
 void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                           pl_turboquant *t, const uint8_t **keys, const uint8_t **values);
 
-/* ---- pages, for the file --------------------------------------------------------------------- */
+/* ---- pages, for the file ---------------------------------------------------------------------
+ *
+ * Stores 0, 1, ... are the layers' tokens, then the recent tokens of layers that have such. */
 
 /* An empty cache of the same make. */
 pleach_status pl_cache_open_like(const pl_cache *c, pl_cache **out, pleach_error *err);
-uint32_t pl_cache_layers(const pl_cache *c);
-size_t pl_cache_capacity(const pl_cache *c);
-size_t pl_cache_page_bytes(const pl_cache *c, uint32_t layer);
+size_t pl_cache_stores(const pl_cache *c);
+enum { PL_CACHE_STORE_NAME = 32 };
+/* "layers.3.pages", "layers.3.recent". */
+void pl_cache_store_name(const pl_cache *c, size_t store, char name[PL_CACHE_STORE_NAME]);
+size_t pl_cache_page_bytes(const pl_cache *c, size_t store);
 /* Pages that go into the file: the last so many up to the length; and the fewest and the most of
  * them that a cache of `length` tokens is made of. */
-size_t pl_cache_kept_pages(const pl_cache *c, uint32_t layer);
-bool pl_cache_pages_suffice(const pl_cache *c, uint32_t layer, size_t length, size_t pages);
+size_t pl_cache_kept_pages(const pl_cache *c, size_t store);
+bool pl_cache_pages_suffice(const pl_cache *c, size_t store, size_t length, size_t pages);
 /* Page i of those, 0 past the length. */
-void pl_cache_get_page(const pl_cache *c, uint32_t layer, size_t i, void *dst);
-/* Fills an empty cache with `length` tokens: layer by layer the last so many pages, enough of them.
+void pl_cache_get_page(const pl_cache *c, size_t store, size_t i, void *dst);
+/* Fills an empty cache with `length` tokens: store by store the last so many pages, enough of them.
  * On failure the cache is to be closed. */
-pleach_status pl_cache_set_pages(pl_cache *c, uint32_t layer, size_t length, const void *data,
+pleach_status pl_cache_set_pages(pl_cache *c, size_t store, size_t length, const void *data,
                                  size_t pages, pleach_error *err);
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 pl_kv pl_cache_type(const pl_cache *c, uint32_t layer);
-/* Bytes of the pages held now, those shared included; of one token in all layers; and of the pages
- * held once `length` tokens have come one by one. */
+uint32_t pl_cache_layers(const pl_cache *c);
+size_t pl_cache_capacity(const pl_cache *c);
+size_t pl_cache_recent(const pl_cache *c);
+/* Bytes of the pages held now, those shared included; of one token in all layers, recent ones apart;
+ * and of the pages held once `length` tokens have come one by one. */
 uint64_t pl_cache_bytes(const pl_cache *c);
 uint64_t pl_cache_token_bytes(const pl_cache *c);
 uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length);

@@ -13,12 +13,7 @@
 
 #define FORMAT  "pleach-session"
 #define VERSION "1"
-enum { NAME_SIZE = 32, HASH_SIZE = 17 };
-
-static void layer_name(char name[NAME_SIZE], uint32_t layer)
-{
-    snprintf(name, NAME_SIZE, "layers.%" PRIu32 ".pages", layer);
-}
+enum { HASH_SIZE = 17, NUMBER_SIZE = 24 };
 
 static char *types_of(const pl_cache *c)
 {
@@ -33,11 +28,20 @@ static char *types_of(const pl_cache *c)
 /* The strings of a file, which its checksum begins with. */
 typedef struct description {
     const char *version, *model, *arith, *kv;
+    char recent[NUMBER_SIZE];
 } description;
+
+/* kv is borrowed. */
+static description describe(const pl_cache *c, const pl_cache_origin *origin, const char *kv)
+{
+    description d = {VERSION, origin->model, origin->arith, kv, ""};
+    snprintf(d.recent, sizeof d.recent, "%zu", pl_cache_recent(c));
+    return d;
+}
 
 static uint64_t hash_description(const description *d)
 {
-    const char *const parts[] = {d->version, d->model, d->arith, d->kv};
+    const char *const parts[] = {d->version, d->model, d->arith, d->kv, d->recent};
     uint64_t h = 0;
     for (size_t i = 0; i < PL_COUNT(parts); i++) h = pl_hash(parts[i], strlen(parts[i]), h);
     return h;
@@ -58,10 +62,10 @@ static pleach_status each_byte(const saving *s, uint64_t *hash, pleach_error *er
     size_t n = pl_cache_length(s->c) * sizeof *s->ids;
     if (hash) *hash = pl_hash(s->ids, n, *hash);
     else PL_TRY(pl_safetensors_append(s->writer, s->ids, n, err));
-    for (uint32_t layer = 0; layer < pl_cache_layers(s->c); layer++) {
-        size_t bytes = pl_cache_page_bytes(s->c, layer);
-        for (size_t i = 0; i < pl_cache_kept_pages(s->c, layer); i++) {
-            pl_cache_get_page(s->c, layer, i, s->page);
+    for (size_t store = 0; store < pl_cache_stores(s->c); store++) {
+        size_t bytes = pl_cache_page_bytes(s->c, store);
+        for (size_t i = 0; i < pl_cache_kept_pages(s->c, store); i++) {
+            pl_cache_get_page(s->c, store, i, s->page);
             if (hash) *hash = pl_hash(s->page, bytes, *hash);
             else PL_TRY(pl_safetensors_append(s->writer, s->page, bytes, err));
         }
@@ -70,20 +74,20 @@ static pleach_status each_byte(const saving *s, uint64_t *hash, pleach_error *er
 }
 
 static pleach_status write_file(saving *s, const description *d, const char *path,
-                                pl_tensor *tensors, char (*names)[NAME_SIZE], pleach_error *err)
+                                pl_tensor *tensors, char (*names)[PL_CACHE_STORE_NAME], pleach_error *err)
 {
     uint64_t hash = hash_description(d);
-    uint32_t n = pl_cache_layers(s->c);
+    size_t n = pl_cache_stores(s->c);
     char checksum[HASH_SIZE];
     PL_TRY(each_byte(s, &hash, err));
     snprintf(checksum, sizeof checksum, "%016" PRIx64, hash);
-    const char *const metadata[] = {"format", FORMAT,   "version", d->version, "model",
-                                    d->model, "arith",  d->arith,  "kv",       d->kv,
-                                    "checksum", checksum, NULL};
+    const char *const metadata[] = {"format", FORMAT,    "version",   d->version, "model",
+                                    d->model, "arith",   d->arith,    "kv",       d->kv,
+                                    "recent", d->recent, "checksum", checksum,   NULL};
     tensors[0] = (pl_tensor){.name = "ids", .type = PL_I32, .n_dims = 1,
                              .shape = {pl_cache_length(s->c)}};
-    for (uint32_t i = 0; i < n; i++) {
-        layer_name(names[i], i);
+    for (size_t i = 0; i < n; i++) {
+        pl_cache_store_name(s->c, i, names[i]);
         tensors[i + 1] = (pl_tensor){.name = names[i], .type = PL_U8, .n_dims = 2,
                                      .shape = {pl_cache_kept_pages(s->c, i),
                                                pl_cache_page_bytes(s->c, i)}};
@@ -98,14 +102,13 @@ static pleach_status write_file(saving *s, const description *d, const char *pat
 pleach_status pl_cache_save(const pl_cache *c, const int32_t *ids, const pl_cache_origin *origin,
                             const char *path, pleach_error *err)
 {
-    uint32_t n = pl_cache_layers(c);
-    size_t most = 0;
-    for (uint32_t i = 0; i < n; i++) most = PL_MAX(most, pl_cache_page_bytes(c, i));
+    size_t n = pl_cache_stores(c), most = 0;
+    for (size_t i = 0; i < n; i++) most = PL_MAX(most, pl_cache_page_bytes(c, i));
     char *kv = types_of(c);
     saving s = {.c = c, .ids = ids, .page = pl_alloc(1, most)};
-    pl_tensor *tensors = pl_alloc((size_t)n + 1, sizeof *tensors);
-    char(*names)[NAME_SIZE] = pl_alloc(n, sizeof *names);
-    description d = {VERSION, origin->model, origin->arith, kv};
+    pl_tensor *tensors = pl_alloc(n + 1, sizeof *tensors);
+    char(*names)[PL_CACHE_STORE_NAME] = pl_alloc(n, sizeof *names);
+    description d = describe(c, origin, kv);
     pleach_status status = kv && s.page && tensors && names
                                ? write_file(&s, &d, path, tensors, names, err)
                                : pl_fail_memory(err, "session file", most);
@@ -139,7 +142,8 @@ static pleach_status check_description(const pl_safetensors *file, const char *n
     PL_TRY(check_string(file, name, "version", "version of the session file", d->version, err));
     PL_TRY(check_string(file, name, "model", "session of another model", d->model, err));
     PL_TRY(check_string(file, name, "arith", "session in another arithmetic", d->arith, err));
-    return check_string(file, name, "kv", "session with other cache types", d->kv, err);
+    PL_TRY(check_string(file, name, "kv", "session with other cache types", d->kv, err));
+    return check_string(file, name, "recent", "session with other recent tokens", d->recent, err);
 }
 
 static pleach_status check_ids(const pl_cache *c, const pl_tensor *t, const char *name,
@@ -159,17 +163,17 @@ static pleach_status check_ids(const pl_cache *c, const pl_tensor *t, const char
     return PLEACH_OK;
 }
 
-/* The pages of a layer, of the right size and enough of them. */
+/* The pages of a store, of the right size and enough of them. */
 static pleach_status find_pages(const pl_cache *c, const pl_safetensors *file, const char *name,
-                                uint32_t layer, size_t length, const pl_tensor **out,
+                                size_t store, size_t length, const pl_tensor **out,
                                 pleach_error *err)
 {
-    char tensor[NAME_SIZE];
-    layer_name(tensor, layer);
+    char tensor[PL_CACHE_STORE_NAME];
+    pl_cache_store_name(c, store, tensor);
     const pl_tensor *t = pl_safetensors_find(file, tensor);
-    size_t bytes = pl_cache_page_bytes(c, layer);
+    size_t bytes = pl_cache_page_bytes(c, store);
     PL_FAIL_IF(!t || t->type != PL_U8 || t->n_dims != 2 || t->shape[1] != bytes ||
-                   !pl_cache_pages_suffice(c, layer, length, t->shape[0]),
+                   !pl_cache_pages_suffice(c, store, length, t->shape[0]),
                err, PLEACH_ERR_FORMAT,
                "%s: tensor %s: expected U8 pages of %zu bytes for %zu tokens, found %s", name,
                tensor, bytes, length, t ? "others" : "none");
@@ -182,7 +186,7 @@ static pleach_status check_data(const pl_cache *c, const pl_safetensors *file, c
 {
     uint64_t hash = pl_hash(ids->data, ids->n_bytes, hash_description(d));
     char checksum[HASH_SIZE];
-    for (uint32_t i = 0; i < pl_cache_layers(c); i++) {
+    for (size_t i = 0; i < pl_cache_stores(c); i++) {
         const pl_tensor *t;
         PL_TRY(find_pages(c, file, name, i, ids->shape[0], &t, err));
         for (size_t p = 0; p < t->shape[0]; p++)
@@ -200,7 +204,7 @@ static pleach_status take_data(pl_cache *c, const pl_safetensors *file, const ch
     *ids = pl_alloc(length, sizeof **ids);
     if (!*ids) return pl_fail_memory(err, "token ids", length * sizeof **ids);
     if (length) memcpy(*ids, tensor->data, length * sizeof **ids);
-    for (uint32_t i = 0; i < pl_cache_layers(c); i++) {
+    for (size_t i = 0; i < pl_cache_stores(c); i++) {
         const pl_tensor *t;
         PL_TRY(find_pages(c, file, name, i, length, &t, err));
         PL_TRY(pl_cache_set_pages(c, i, length, t->data, t->shape[0], err));
@@ -212,7 +216,7 @@ static pleach_status load(const pl_cache *c, const pl_safetensors *file, const c
                           const pl_cache_origin *origin, const char *kv, pl_cache **out,
                           int32_t **ids, pleach_error *err)
 {
-    description d = {VERSION, origin->model, origin->arith, kv};
+    description d = describe(c, origin, kv);
     PL_TRY(check_description(file, name, &d, err));
     const pl_tensor *tensor = pl_safetensors_find(file, "ids");
     PL_TRY(check_ids(c, tensor, name, origin->vocab, err));

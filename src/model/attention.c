@@ -140,18 +140,25 @@ static void store_results(const tile *t, const sums *s)
         }
 }
 
-/* What each row sees of the block of n positions at `block`. */
-static void set_visible(const tile *t, size_t block, size_t n, uint32_t *lo, uint32_t *hi)
+/* What each row sees of the block of n positions at `block`: as the layer stores it, or as recent
+ * tokens. Returns whether it is anything. */
+static bool set_visible(const tile *t, size_t block, size_t n, bool recent, uint32_t *lo,
+                        uint32_t *hi)
 {
+    const pl_attention *a = t->a;
+    bool any = false;
     for (size_t i = t->begin; i < t->end; i++) {
-        size_t position = t->a->position + i, first = first_visible(t->a, position);
-        size_t h = position < block ? 0 : PL_MIN(position + 1 - block, n);
+        size_t position = a->position + i, first = first_visible(a, position);
+        bool skip = (block >= pl_cache_recent_from(a->cache, a->layer, position)) != recent;
+        size_t h = skip || position < block ? 0 : PL_MIN(position + 1 - block, n);
+        any = any || h > 0;
         size_t l = first < block ? 0 : PL_MIN(first - block, h);
         for (size_t g = 0; g < t->group; g++) {
             *lo++ = (uint32_t)l;
             *hi++ = (uint32_t)h;
         }
     }
+    return any;
 }
 
 /* part = the sums over the positions of span `span`. */
@@ -166,9 +173,13 @@ static void attend_span(const pl_compute *c, const tile *t, size_t span, const a
     clear(part, t->R, a->head_dim);
     for (size_t b = PL_MAX(span * SPAN, first); b < PL_MIN((span + 1) * SPAN, last); b += BLOCK) {
         size_t n = PL_MIN((size_t)BLOCK, last - b);
-        set_visible(t, b, n, m->lo, m->hi);
-        c->kernels.attend(&k, pl_cache_keys(a->cache, a->layer, t->head, b, n, m->keys),
-                          pl_cache_values(a->cache, a->layer, t->head, b, n, m->values), n);
+        if (set_visible(t, b, n, false, m->lo, m->hi))
+            c->kernels.attend(&k, pl_cache_keys(a->cache, a->layer, t->head, b, n, m->keys),
+                              pl_cache_values(a->cache, a->layer, t->head, b, n, m->values), n);
+        if (set_visible(t, b, n, true, m->lo, m->hi))
+            c->kernels.attend(&k, pl_cache_recent_keys(a->cache, a->layer, t->head, b, n, m->keys),
+                              pl_cache_recent_values(a->cache, a->layer, t->head, b, n, m->values),
+                              n);
     }
 }
 

@@ -211,6 +211,7 @@ static pleach_status open_one(const evaluation *e, const pleach_model *m, const 
     pleach_session_settings_defaults(&set);
     set.context = e->set->context;
     set.kv = kv;
+    set.kv_recent = e->set->kv_recent;
     PL_TRY(pleach_session_open(m, &set, session, err));
     *logits = pl_alloc(e->slice, e->vocab * sizeof **logits);
     return *logits ? PLEACH_OK

@@ -27,7 +27,8 @@ pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_set
     for (uint32_t i = 0; i < g->n_layers; i++) windows[i] = pl_config_window(g, i);
     pl_cache_settings set = {.n_layers = g->n_layers, .n_kv_heads = g->n_kv_heads,
                              .head_dim = g->head_dim, .capacity = pl_session_context(g, s),
-                             .types = types, .windows = windows, .kernels = kernels};
+                             .types = types, .windows = windows, .recent = s->kv_recent,
+                             .kernels = kernels};
     return pl_cache_open(&set, out, err);
 }
 
@@ -38,6 +39,7 @@ static void describe(const pl_config *g, const pl_cache *c, size_t context, plea
     char *spec = pl_kv_spec(types, g->n_layers);
     double numbers = 2.0 * g->n_layers * g->n_kv_heads * g->head_dim;
     *info = (pleach_cache_info){.context = context,
+                                .recent = pl_cache_recent(c),
                                 .token_bytes = pl_cache_token_bytes(c),
                                 .context_bytes = pl_cache_bytes_at(c, context),
                                 .bytes = pl_cache_bytes(c)};

@@ -142,7 +142,7 @@ static pleach_status score_item(scorer *s, const pl_task_item *item, pick *p, pl
 /* ---- all items ------------------------------------------------------------------------------- */
 
 static pleach_status open_scorer(scorer *s, const pleach_model *model, const pleach_model *other,
-                                 const char *kv, pleach_error *err)
+                                 const char *kv, size_t kv_recent, pleach_error *err)
 {
     *s = (scorer){.model = model,
                   .speaker = model->tokenizer || !other ? model : other,
@@ -151,6 +151,7 @@ static pleach_status open_scorer(scorer *s, const pleach_model *model, const ple
     pleach_session_settings set;
     pleach_session_settings_defaults(&set);
     set.kv = kv;
+    set.kv_recent = kv_recent;
     PL_TRY(pleach_session_open(model, &set, &s->session, err));
     s->logits = pl_alloc(s->slice, s->vocab * sizeof *s->logits);
     s->log_probabilities = pl_alloc(s->slice, sizeof *s->log_probabilities);
@@ -227,8 +228,8 @@ static pleach_status run_tasks(tasks *t, const pleach_model *model, const pleach
                                const char *lines, size_t size, pleach_error *err)
 {
     PL_TRY(pl_task_items_read(lines, size, &t->items, &t->n, err));
-    PL_TRY(open_scorer(&t->model, model, teacher, t->set->kv, err));
-    if (teacher) PL_TRY(open_scorer(&t->teacher, teacher, model, "f32", err));
+    PL_TRY(open_scorer(&t->model, model, teacher, t->set->kv, t->set->kv_recent, err));
+    if (teacher) PL_TRY(open_scorer(&t->teacher, teacher, model, "f32", 0, err));
     t->has_teacher = teacher != NULL;
     t->picks = pl_calloc(t->n, sizeof *t->picks);
     t->teacher_picks = pl_calloc(t->n, sizeof *t->teacher_picks);

@@ -8,14 +8,20 @@
 
 enum { PROMPT = 150, ANSWER = 12 };
 
-static const char *const types[] = {"f32", "bf16", "k8v3", "k4v4,0:bf16", "k5v2,2:k8v8"};
+/* "@N": with N recent tokens in bf16. */
+static const char *const types[] = {"f32",         "bf16",    "k8v3",   "k4v4,0:bf16",
+                                    "k5v2,2:k8v8", "k8v3@64", "k4v2@1", "k2v2,1:f32@100"};
 
 static pleach_session *open_kv(const pleach_model *m, const char *kv, size_t context, size_t batch)
 {
     pleach_session_settings set;
     pleach_session *s;
+    char types_alone[64];
+    const char *at = strchr(kv, '@');
     pleach_session_settings_defaults(&set);
-    set.kv = kv;
+    snprintf(types_alone, sizeof types_alone, "%.*s", (int)strcspn(kv, "@"), kv);
+    set.kv = types_alone;
+    set.kv_recent = at ? (size_t)atoi(at + 1) : 0;
     set.context = context;
     set.batch = batch;
     must(pleach_session_open(m, &set, &s, &err));
@@ -208,7 +214,7 @@ static void a_window_of_64_works_at_its_edges(void **state)
     const struct {
         const char *kv;
         double most;
-    } kinds[] = {{"f32", 0}, {"bf16", 0.02}, {"k8v8", 0.04}, {"k8v3", 0.5}, {"k4v4", 0.4}};
+    } kinds[] = {{"f32", 0}, {"bf16", 0.02}, {"k8v8", 0.04}, {"k8v3", 0.5}, {"k4v4", 0.4}, {"k8v3@1000", 0.02}, {"k2v2@64", 0.3}};
     for (size_t k = 0; k < PL_COUNT(kinds); k++) {
         double worst = 0;
         s = open_kv(m, kinds[k].kv, N, 512);
@@ -222,8 +228,8 @@ static void a_window_of_64_works_at_its_edges(void **state)
         assert_true(worst <= kinds[k].most);
         pleach_cache_info info;
         pleach_session_cache_info(s, &info);
-        assert_true(info.bytes <= 3 * 64 * info.token_bytes);
-        assert_int_equal(info.context_bytes, 3 * 64 * info.token_bytes);
+        assert_int_equal(info.bytes, info.context_bytes);
+        if (!info.recent) assert_true(info.bytes <= 3 * 64 * info.token_bytes);
         pleach_session_close(s);
     }
     pl_free(plain);
@@ -361,6 +367,7 @@ static void other_files_are_refused(void **state)
     refuse(other, "k8v3", 512, v.path, PLEACH_ERR_MISMATCH, "another model: expected ");
     refuse(bf16, "k8v3", 512, v.path, PLEACH_ERR_MISMATCH, "expected bf16, found int16");
     refuse(m, "k8v4", 512, v.path, PLEACH_ERR_MISMATCH, "expected k8v4, found k8v3");
+    refuse(m, "k8v3@64", 512, v.path, PLEACH_ERR_MISMATCH, "recent tokens: expected 64, found 0");
     refuse(m, "k8v3,1:f32", 512, v.path, PLEACH_ERR_MISMATCH, "expected k8v3,1:f32, found k8v3");
     refuse(m, "k8v3", 99, v.path, PLEACH_ERR_LIMIT, "100 tokens and the context holds 99");
     refuse(m, "k8v3", 512, CHECKPOINTS "qwen3-qknorm/model.safetensors", PLEACH_ERR_FORMAT,

@@ -26,16 +26,21 @@ static const pl_kernels *kernels(void)
     return &k;
 }
 
-static pl_cache *open_cache(const char *spec, const uint32_t *windows)
+static pl_cache *open_recent(const char *spec, const uint32_t *windows, size_t recent)
 {
     pl_kv types[LAYERS];
     pl_cache *c;
     pl_cache_settings set = {.n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = D,
                              .capacity = CAPACITY, .types = types, .windows = windows,
-                             .kernels = kernels()};
+                             .recent = recent, .kernels = kernels()};
     assert_int_equal(pl_kv_parse(spec, LAYERS, types, NULL), PLEACH_OK);
     assert_int_equal(pl_cache_open(&set, &c, NULL), PLEACH_OK);
     return c;
+}
+
+static pl_cache *open_cache(const char *spec, const uint32_t *windows)
+{
+    return open_recent(spec, windows, 0);
 }
 
 /* The numbers of a position, told apart by `text`: which of several sequences it belongs to. */
@@ -281,6 +286,56 @@ static void windows_and_forks(void **state)
     pl_cache_close(b);
 }
 
+/* ---- recent tokens --------------------------------------------------------------------------- */
+
+static void check_recent(const pl_cache *c, int text, uint32_t layer, size_t first, size_t n)
+{
+    static float scratch[CAPACITY * D];
+    for (uint32_t head = 0; head < HEADS; head++)
+        for (int value = 0; value < 2; value++) {
+            const float *got = value ? pl_cache_recent_values(c, layer, head, first, n, scratch)
+                                     : pl_cache_recent_keys(c, layer, head, first, n, scratch);
+            for (size_t i = 0; i < n; i++) {
+                float x[ROW], *want = x + head * D;
+                numbers(x, text, layer, value, first + i);
+                stored(want, PL_KV_BF16, value);
+                assert_memory_equal(got + i * D, want, D * sizeof *want);
+            }
+        }
+}
+
+static void recent_tokens_are_kept_in_bf16_too(void **state)
+{
+    (void)state;
+    const size_t asked[] = {1, 2, 64, 65, 66, 130, 1000};
+    for (size_t i = 0; i < PL_COUNT(asked); i++) {
+        pl_cache *c = open_recent("k8v3,1:f32", NULL, asked[i]), *f;
+        for (size_t n = 0; n < CAPACITY; n++) {
+            append(c, 1, 1);
+            size_t from = pl_cache_recent_from(c, 0, n);
+            assert_int_equal(from % PL_CACHE_PAGE, 0);
+            assert_true(from == 0 || (n + 1 - from >= asked[i] && n + 1 - from < asked[i] + 128));
+            assert_true(pl_cache_recent_from(c, 1, n) == SIZE_MAX);
+            check_recent(c, 1, n % 2 * 2, from, n + 1 - from);
+            assert_int_equal(pl_cache_bytes(c), pl_cache_bytes_at(c, n + 1));
+        }
+        check_range(c, 1, 0, CAPACITY);
+        /* Pages by themselves: the packed ones all, of the recent ones a few. */
+        size_t recent = (pl_cache_bytes(c) - 5 * 64 * pl_cache_token_bytes(c)) / 64;
+        assert_true(recent <= PL_MIN(asked[i] / 64 + 3, (size_t)5) * 2 * ROW * 2 * 2);
+        assert_int_equal(pl_cache_fork(c, &f, NULL), PLEACH_OK);
+        assert_true(pl_cache_reaches(f, 299));
+        assert_true(pl_cache_reaches(f, 10) == (asked[i] >= 130));
+        pl_cache_truncate(f, 280);
+        append(f, 2, 20);
+        check_recent(c, 1, 2, 256, 44);
+        check_recent(f, 1, 2, 256, 24);
+        check_recent(f, 2, 2, 280, 20);
+        pl_cache_close(c);
+        pl_cache_close(f);
+    }
+}
+
 /* ---- types ----------------------------------------------------------------------------------- */
 
 static void types_have_names(void **state)
@@ -355,6 +410,7 @@ int main(void)
         cmocka_unit_test(only_a_shared_page_that_is_written_to_is_copied),
         cmocka_unit_test(windows_drop_pages),
         cmocka_unit_test(windows_and_forks),
+        cmocka_unit_test(recent_tokens_are_kept_in_bf16_too),
         cmocka_unit_test(types_have_names),
         cmocka_unit_test(head_sizes_are_served_or_refused),
     };
