@@ -75,4 +75,10 @@ static PL_ALWAYS_INLINE void store_vec(void *to, __m512i v, bool nt)
         _mm512_storeu_si512(to, v);
 }
 
+static PL_ALWAYS_INLINE void store_pairs(uint8_t *to, fvec a, fvec b, bool nt)
+{
+    store_vec(to, _mm512_castps_si512(_mm512_unpacklo_ps(a, b)), nt);
+    store_vec(to + sizeof(__m512i), _mm512_castps_si512(_mm512_unpackhi_ps(a, b)), nt);
+}
+
 #endif

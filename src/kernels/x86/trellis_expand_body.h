@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packed numbers as bf16, for x86: the part that all levels share. The including file has what
- * trellis_float_body.h asks for and
- *   pair_states(s, code, k, L)  2 LANES neighbouring numbers in the order of the result, whose last
- *                               number's code begins at `code`: s[0] the first, third ..., s[1]
- *                               the second, fourth ...
+ * Packed numbers as plain ones, for x86: the part that all levels share. The including file has
+ * what trellis_float_body.h asks for and pair_states(s, code, k, L, crossed)  2 LANES neighbouring
+ * numbers in the order of the result, whose last number's code begins at `code`: s[0] the first,
+ * third
+ *                               ..., s[1] the second, fourth ...; crossed: as store_pairs wants
  *   halves(a, b)                f32 rounded to bf16, a in the low and b in the high half of a lane
  *   halves_of_factor(a, b)      the same where no number is half-way between two
+ *   store_pairs(to, a, b, nt)   such f32 in their order, where decode is wanted
  *   store_vec(to, v, nt)        past the caches if nt; before others read it, pl_stream_end
  *
  * Neighbours lie in one lane's halves, so that nothing needs to be put in order afterwards. */
@@ -41,10 +42,9 @@ static PL_ALWAYS_INLINE fvec times_factor(fvec anchored, row_scale r)
 
 /* y / 147.80... correctly rounded, times the scale: two constants make up the inverse to 48 bits,
  * and the fused multiply-add rounds once. That this is so for every y is one of the tests. */
-static PL_ALWAYS_INLINE fvec times_scale(vec x, row_scale r)
+static PL_ALWAYS_INLINE fvec times_scale(fvec y, row_scale r)
 {
     const float high = 0x1.bb688ep-8f, low = -0x1.e90d7cp-33f;
-    fvec y = real(x);
     return f_mul(f_fma(y, f_splat(high), f_mul(y, f_splat(low))), r.scale);
 }
 
@@ -60,16 +60,26 @@ enum { RUN = 32, END_BYTES = 4 * RUN / 8 + 16 };
 /* Holds v in a register and in its place among others of these. */
 #define HOLD(v) __asm__ volatile("" : "+v"(v))
 
+/* What is made of a row's numbers; bytes of one. */
+enum { BF16_BY_FACTOR, BF16_BY_SCALE, F32 };
+
+static PL_ALWAYS_INLINE size_t plain_bytes(int kind)
+{
+    return kind == F32 ? 4 : 2;
+}
+
 /* 32 numbers, each step of the work for all of them together: processors look ahead, but not as far
  * as it takes to keep all units busy with the one after the other. */
-static PL_ALWAYS_INLINE void expand_run(uint16_t *dst, const uint8_t *code, row_scale r, int k,
-                                        int L, bool factor, bool nt)
+static PL_ALWAYS_INLINE void expand_run(uint8_t *dst, const uint8_t *code, row_scale r, int k,
+                                        int L, int kind, bool nt)
 {
     enum { N = RUN / LANES };
+    const fvec unit = f_splat(1.0f / PL_TRELLIS_DIVISOR);
     vec x[N];
     fvec w[N];
     PL_UNROLL
-    for (int i = 0; i < N; i += 2) pair_states(x + i, code + (N - 2 - i) * LANES * k / 8, k, L);
+    for (int i = 0; i < N; i += 2)
+        pair_states(x + i, code + (N - 2 - i) * LANES * k / 8, k, L, kind == F32);
     PL_UNROLL
     for (int i = 0; i < N; i++) {
         x[i] = congruence(x[i]);
@@ -77,16 +87,24 @@ static PL_ALWAYS_INLINE void expand_run(uint16_t *dst, const uint8_t *code, row_
     }
     PL_UNROLL
     for (int i = 0; i < N; i++) {
-        w[i] = factor ? anchored(x[i]) : times_scale(x[i], r);
+        w[i] = kind == BF16_BY_FACTOR  ? anchored(x[i])
+               : kind == BF16_BY_SCALE ? times_scale(real(x[i]), r)
+                                       : f_mul(real(x[i]), unit);
         HOLD(w[i]);
     }
     PL_UNROLL
     for (int i = 0; i < N; i++)
-        if (factor) w[i] = times_factor(w[i], r);
+        w[i] = kind == BF16_BY_FACTOR ? times_factor(w[i], r)
+               : kind == F32          ? f_mul(w[i], r.scale)
+                                      : w[i];
     PL_UNROLL
-    for (int i = 0; i < N; i += 2)
-        store_vec(dst + i * LANES,
-                  factor ? halves_of_factor(w[i], w[i + 1]) : halves(w[i], w[i + 1]), nt);
+    for (int i = 0; i < N; i += 2, dst += 2 * LANES * plain_bytes(kind))
+        if (kind == F32)
+            store_pairs(dst, w[i], w[i + 1], nt);
+        else if (kind == BF16_BY_FACTOR)
+            store_vec(dst, halves_of_factor(w[i], w[i + 1]), nt);
+        else
+            store_vec(dst, halves(w[i], w[i + 1]), nt);
 }
 
 /* A block's results begin with its last codes, which wrap to its start: the codes of the first run
@@ -99,21 +117,23 @@ static PL_ALWAYS_INLINE void make_end(uint8_t *end, const uint8_t *block, size_t
     for (size_t i = 0; i < bytes; i += 64) prefetch(block + bytes + i); /* read backwards */
 }
 
-static PL_ALWAYS_INLINE void expand_blocks(uint16_t *dst, const uint8_t *codes, size_t T,
-                                           size_t blocks, row_scale r, int k, int L, bool factor,
+static PL_ALWAYS_INLINE void expand_blocks(void *plain, const uint8_t *codes, size_t T,
+                                           size_t blocks, row_scale r, int k, int L, int kind,
                                            bool nt)
 {
     const size_t bytes = T * (size_t)k / 8, step = RUN * (size_t)k / 8;
+    const size_t run_bytes = RUN * plain_bytes(kind);
+    uint8_t *dst = plain;
     uint8_t ends[2][END_BYTES] = {{0}};
     make_end(ends[0], codes, bytes, k);
     for (size_t b = 0; b < blocks; b++) {
         const uint8_t *code = codes + bytes - step;
         codes += bytes;
         if (b + 1 < blocks) make_end(ends[(b + 1) % 2], codes, bytes, k);
-        expand_run(dst, ends[b % 2], r, k, L, factor, nt);
-        dst += RUN;
-        for (size_t t = RUN; t < T; t += RUN, dst += RUN)
-            expand_run(dst, code -= step, r, k, L, factor, nt);
+        expand_run(dst, ends[b % 2], r, k, L, kind, nt);
+        dst += run_bytes;
+        for (size_t t = RUN; t < T; t += RUN, dst += run_bytes)
+            expand_run(dst, code -= step, r, k, L, kind, nt);
     }
 }
 
@@ -121,16 +141,23 @@ static PL_ALWAYS_INLINE void expand(uint16_t *dst, const uint8_t *codes, size_t 
                                     float scale, int k, int L, bool nt)
 {
     if (pl_has_expand_factor(scale)) {
-        expand_blocks(dst, codes, T, blocks, by_factor(scale), k, L, true, nt);
+        expand_blocks(dst, codes, T, blocks, by_factor(scale), k, L, BF16_BY_FACTOR, nt);
     } else { /* a NaN whose rounding does not overflow */
         row_scale r = {f_splat(isnan(scale) ? NAN : scale), f_splat(0)};
-        expand_blocks(dst, codes, T, blocks, r, k, L, false, nt);
+        expand_blocks(dst, codes, T, blocks, r, k, L, BF16_BY_SCALE, nt);
     }
 }
 
-#define EXPAND(isa, k, L)                                                                          \
-    static void expand_k##k##_l##L##_##isa(uint16_t *dst, const uint8_t *codes, size_t T,          \
-                                           size_t blocks, float scale, bool stream)                \
+static PL_ALWAYS_INLINE void decode(float *dst, const uint8_t *codes, size_t T, size_t blocks,
+                                    float scale, int k, int L, bool nt)
+{
+    row_scale r = {f_splat(scale), f_splat(0)};
+    expand_blocks(dst, codes, T, blocks, r, k, L, F32, nt);
+}
+
+#define PLAIN(isa, expand, type, k, L)                                                             \
+    static void expand##_k##k##_l##L##_##isa(type *dst, const uint8_t *codes, size_t T,            \
+                                             size_t blocks, float scale, bool stream)              \
     {                                                                                              \
         if (streams(dst, stream))                                                                  \
             expand(dst, codes, T, blocks, scale, k, L, true);                                      \
@@ -138,20 +165,26 @@ static PL_ALWAYS_INLINE void expand(uint16_t *dst, const uint8_t *codes, size_t 
             expand(dst, codes, T, blocks, scale, k, L, false);                                     \
     }
 
-#define EXPANDS(isa)                                                                               \
-    EXPAND(isa, 2, 12)                                                                             \
-    EXPAND(isa, 3, 12)                                                                             \
-    EXPAND(isa, 4, 12)                                                                             \
-    EXPAND(isa, 2, 16)                                                                             \
-    EXPAND(isa, 3, 16)                                                                             \
-    EXPAND(isa, 4, 16)
+#define PLAINS(isa, expand, type)                                                                  \
+    PLAIN(isa, expand, type, 2, 12)                                                                \
+    PLAIN(isa, expand, type, 3, 12)                                                                \
+    PLAIN(isa, expand, type, 4, 12)                                                                \
+    PLAIN(isa, expand, type, 2, 16)                                                                \
+    PLAIN(isa, expand, type, 3, 16)                                                                \
+    PLAIN(isa, expand, type, 4, 16)
 
-#define SET_EXPANDS(f, isa)                                                                        \
-    (f)->expand[0][0] = expand_k2_l12_##isa;                                                       \
-    (f)->expand[1][0] = expand_k3_l12_##isa;                                                       \
-    (f)->expand[2][0] = expand_k4_l12_##isa;                                                       \
-    (f)->expand[0][1] = expand_k2_l16_##isa;                                                       \
-    (f)->expand[1][1] = expand_k3_l16_##isa;                                                       \
-    (f)->expand[2][1] = expand_k4_l16_##isa
+#define EXPANDS(isa) PLAINS(isa, expand, uint16_t)
+#define DECODES(isa) PLAINS(isa, decode, float)
+
+#define SET_PLAINS(f, isa, expand)                                                                 \
+    (f)->expand[0][0] = expand##_k2_l12_##isa;                                                     \
+    (f)->expand[1][0] = expand##_k3_l12_##isa;                                                     \
+    (f)->expand[2][0] = expand##_k4_l12_##isa;                                                     \
+    (f)->expand[0][1] = expand##_k2_l16_##isa;                                                     \
+    (f)->expand[1][1] = expand##_k3_l16_##isa;                                                     \
+    (f)->expand[2][1] = expand##_k4_l16_##isa
+
+#define SET_EXPANDS(f, isa) SET_PLAINS(f, isa, expand)
+#define SET_DECODES(f, isa) SET_PLAINS(f, isa, decode)
 
 #endif

@@ -133,59 +133,15 @@ static PL_ALWAYS_INLINE void store_vec(void *to, vec v, bool nt)
         _mm256_storeu_si256(to, v);
 }
 
+static PL_ALWAYS_INLINE void store_pairs(uint8_t *to, fvec a, fvec b, bool nt)
+{
+    store_vec(to, _mm256_castps_si256(_mm256_unpacklo_ps(a, b)), nt);
+    store_vec(to + sizeof(vec), _mm256_castps_si256(_mm256_unpackhi_ps(a, b)), nt);
+}
+
 #include "trellis_float_body.h"
 
-static PL_ALWAYS_INLINE void decode_span(float *y, const uint8_t *code, size_t lanes, fvec scale,
-                                         int k, int L, int first, bool nt)
-{
-    windows w = open_windows(code, k, first);
-    const fvec unit = f_splat(1.0f / PL_TRELLIS_DIVISOR);
-    fvec v[8];
-    for (int i = 0; i < 8; i++) v[7 - i] = f_mul(f_mul(real(number(w, k, L, i)), unit), scale);
-    transpose_8x8(v);
-    for (size_t l = lanes; l-- > 0;) store_vec(y - 8 * l, _mm256_castps_si256(v[l]), nt);
-}
-
-static PL_ALWAYS_INLINE void decode_blocks(float *dst, const uint8_t *codes, size_t T,
-                                           size_t blocks, float scale, int k, int L, bool nt)
-{
-    size_t bytes = T * (size_t)k / 8;
-    fvec factor = f_splat(scale);
-    uint8_t tails[2][TAIL_BYTES]; /* made a block ahead, for it is read at once */
-    make_tail(tails[0], codes, T, k);
-    for (size_t b = 0; b < blocks; b++, codes += bytes, dst += T) {
-        uint8_t *tail = tails[b % 2];
-        if (b + 1 < blocks) make_tail(tails[(b + 1) % 2], codes + bytes, T, k);
-        for (size_t s = (T + SPAN - 1) / SPAN; s-- > 0;) { /* in the order of the result */
-            span_codes at = span_of(codes, 0, tail, s, T, k);
-            size_t lanes = PL_MIN((T - s * SPAN) / 8, LANES);
-            float *to = dst + T - 8 - s * SPAN;
-            if (lanes < LANES)
-                decode_span(to, at.code, 4, factor, k, L, 0, nt);
-            else if (k == 4 && at.first)
-                decode_span(to, at.code, LANES, factor, k, L, 1, nt);
-            else
-                decode_span(to, at.code, LANES, factor, k, L, 0, nt);
-        }
-    }
-}
-
-#define DECODE(k, L)                                                                               \
-    static void decode_k##k##_l##L##_avx2(float *dst, const uint8_t *codes, size_t T,              \
-                                          size_t blocks, float scale, bool stream)                 \
-    {                                                                                              \
-        if (streams(dst, stream))                                                                  \
-            decode_blocks(dst, codes, T, blocks, scale, k, L, true);                               \
-        else                                                                                       \
-            decode_blocks(dst, codes, T, blocks, scale, k, L, false);                              \
-    }
-
-DECODE(2, 12)
-DECODE(3, 12)
-DECODE(4, 12)
-DECODE(2, 16)
-DECODE(3, 16)
-DECODE(4, 16)
+DECODES(avx2)
 EXPANDS(avx2)
 
 FLOAT_PRODUCTS(avx2, f32, PL_FLOAT_F32)
@@ -197,10 +153,5 @@ void pl_kernels_init_float_avx2(pl_kernels *table)
     SET_FLOAT_PRODUCTS(f, avx2, f32, PL_FLOAT_F32);
     SET_FLOAT_PRODUCTS(f, avx2, bf16, PL_FLOAT_BF16);
     SET_EXPANDS(f, avx2);
-    f->decode[0][0] = decode_k2_l12_avx2;
-    f->decode[1][0] = decode_k3_l12_avx2;
-    f->decode[2][0] = decode_k4_l12_avx2;
-    f->decode[0][1] = decode_k2_l16_avx2;
-    f->decode[1][1] = decode_k3_l16_avx2;
-    f->decode[2][1] = decode_k4_l16_avx2;
+    SET_DECODES(f, avx2);
 }

@@ -68,6 +68,7 @@ static PL_ALWAYS_INLINE vec halves_of_factor(fvec a, fvec b)
 
 #include "trellis_float_body.h"
 
+DECODES(avx512)
 EXPANDS(avx512)
 
 FLOAT_PRODUCTS(avx512, f32, PL_FLOAT_F32)
@@ -79,4 +80,5 @@ void pl_kernels_init_float_avx512(pl_kernels *table)
     SET_FLOAT_PRODUCTS(f, avx512, f32, PL_FLOAT_F32);
     SET_FLOAT_PRODUCTS(f, avx512, bf16, PL_FLOAT_BF16);
     SET_EXPANDS(f, avx512);
+    SET_DECODES(f, avx512);
 }

@@ -6,6 +6,7 @@
 #define PL_KERNELS_TRELLIS_WINDOWS_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
@@ -46,12 +47,26 @@ static PL_ALWAYS_INLINE vec load_window(const uint8_t *p)
     return _mm256_loadu_si256((const void *)p);
 }
 
+/* Bytes j and j + 1 of each lane. */
+static PL_ALWAYS_INLINE vec two_bytes(vec v, int j)
+{
+    const vec second = _mm256_setr_epi8(1, 2, -1, -1, 5, 6, -1, -1, 9, 10, -1, -1, 13, 14, -1, -1,
+                                        1, 2, -1, -1, 5, 6, -1, -1, 9, 10, -1, -1, 13, 14, -1, -1);
+    if (j == 1) return _mm256_shuffle_epi8(v, second);
+    return _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+}
+
 /* The state at bit k i of each lane. A window that starts in the middle of a byte is the upper end
- * of the word that ends with it, unless that word would start before the block's first byte. */
+ * of the word that ends with it, unless that word would start before the block's first byte. With
+ * 16 bits, two windows whose starts in a byte agree share a shift. */
 static PL_ALWAYS_INLINE vec state(windows w, int k, int L, int i)
 {
     const vec mask = _mm256_set1_epi32((1 << L) - 1);
     int bit = k * i;
+    if (L == 16 && k == 2)
+        return two_bytes(bit % 8 ? _mm256_srli_epi32(w.g0, bit % 8) : w.g0, bit / 8);
+    if (L == 16 && k == 4 && bit % 8)
+        return two_bytes(_mm256_srli_epi32(load_window(w.code + bit / 16 * 2), 4), bit / 8 % 2);
     if (k != 4 && bit + L > 32) return _mm256_and_si256(_mm256_srli_epi32(w.g1, bit - 8), mask);
     if (k != 4) return _mm256_and_si256(bit ? _mm256_srli_epi32(w.g0, bit) : w.g0, mask);
     if (bit % 8 == 0) return _mm256_and_si256(load_window(w.code + bit / 8), mask);
@@ -82,19 +97,22 @@ static PL_ALWAYS_INLINE int32_t bytes_from(int i, int n)
 
 /* The states of 16 neighbouring numbers in the order of the numbers, which is that of the codes
  * backwards: s[0] the first, third ..., s[1] the second, fourth ... Lane l takes the bytes that
- * have the windows of its two numbers: the second begins at bit `start`, the first k bits later. */
-static PL_ALWAYS_INLINE void pair_states(vec s[2], const uint8_t *code, int k, int L)
+ * have the windows of its two numbers: the second begins at bit `start`, the first k bits later.
+ * With `crossed`, unpacking the lower and the upper lanes of each 128 bits puts all in order. */
+static PL_ALWAYS_INLINE void pair_states(vec s[2], const uint8_t *code, int k, int L, bool crossed)
 {
     const vec mask = _mm256_set1_epi32((1 << L) - 1), none = _mm256_setzero_si256();
     const int n = k == 4 ? L / 8 + 1 : 4; /* bytes of both windows; k = 4, L = 12: two */
-#define START(l) (2 * k * (7 - (l)))
-#define BYTES(l) bytes_from(START(l) / 8, n)
+#define PAIR_OF(l) (crossed ? (l) / 4 * 2 + (l) % 2 + (l) / 2 % 2 * 4 : (l))
+#define START(l)   (2 * k * (7 - PAIR_OF(l)))
+#define BYTES(l)   bytes_from(START(l) / 8, n)
     const vec bytes = _mm256_setr_epi32(BYTES(0), BYTES(1), BYTES(2), BYTES(3), BYTES(4), BYTES(5),
                                         BYTES(6), BYTES(7));
     const vec bits = _mm256_setr_epi32(START(0) % 8, START(1) % 8, START(2) % 8, START(3) % 8,
                                        START(4) % 8, START(5) % 8, START(6) % 8, START(7) % 8);
 #undef BYTES
 #undef START
+#undef PAIR_OF
     if (k == 4) {
         vec all = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)code));
         vec w = _mm256_shuffle_epi8(all, bytes);

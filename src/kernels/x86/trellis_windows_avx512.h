@@ -6,6 +6,7 @@
 #define PL_KERNELS_TRELLIS_WINDOWS_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
@@ -66,12 +67,15 @@ static PL_ALWAYS_INLINE vec number(windows w, int k, int L, int i)
 /* The states of 32 neighbouring numbers in the order of the numbers, which is that of the codes
  * backwards: s[0] the first, third ..., s[1] the second, fourth ... Lane l takes the bytes that
  * have the windows of its two numbers: the second begins at bit 2 k (15 - l), the first k bits
- * later. With k = 4 and L = 12 it takes just the two that they share. */
-static PL_ALWAYS_INLINE void pair_states(vec s[2], const uint8_t *code, int k, int L)
+ * later. With k = 4 and L = 12 it takes just the two that they share. With `crossed`, unpacking the
+ * lower and the upper lanes of each 128 bits puts all in order. */
+static PL_ALWAYS_INLINE void pair_states(vec s[2], const uint8_t *code, int k, int L, bool crossed)
 {
     const vec mask = _mm512_set1_epi32((1 << L) - 1), seven = _mm512_set1_epi32(7);
-    const vec lane = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const vec start = _mm512_mullo_epi32(lane, _mm512_set1_epi32(2 * k));
+    const vec pair = crossed
+                         ? _mm512_setr_epi32(15, 14, 7, 6, 13, 12, 5, 4, 11, 10, 3, 2, 9, 8, 1, 0)
+                         : _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const vec start = _mm512_mullo_epi32(pair, _mm512_set1_epi32(2 * k));
     const vec first =
         _mm512_mullo_epi32(_mm512_srli_epi32(start, 3), _mm512_set1_epi32(0x01010101));
     const vec bytes = _mm512_add_epi32(first, _mm512_set1_epi32(0x03020100));
