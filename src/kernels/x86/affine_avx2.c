@@ -63,18 +63,55 @@ static PL_ALWAYS_INLINE vec add_products(vec sum, vec a, vec b)
     return sum;
 }
 
-/* 16 bytes as words. */
 static PL_ALWAYS_INLINE vec load_bytes(const uint8_t *p)
 {
     return _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
 }
 
+/* Where a run's 16 codes from number `first` on begin, in bytes: 16 bytes from there on are the
+ * run's own and hold them; so are 8, for up to 4 bits. */
+static PL_ALWAYS_INLINE size_t half_run(unsigned bits, size_t first)
+{
+    size_t most = 4 * bits - (bits <= 4 ? 8 : 16), at = first * bits / 8;
+    return at < most ? at : most;
+}
+
+/* 16 codes: the two bytes that a code begins in go to a word, and there it is shifted to the top,
+ * then down. */
+static PL_ALWAYS_INLINE vec load_16(const uint8_t *run, unsigned bits, size_t first)
+{
+    size_t from = half_run(bits, first);
+    uint8_t at[32] PL_ALIGNED(32);
+    uint16_t up[16] PL_ALIGNED(32);
+    PL_UNROLL
+    for (size_t j = 0; j < 16; j++) { /* constants */
+        size_t bit = (first + j) * bits - 8 * from;
+        at[2 * j] = (uint8_t)(bit / 8);
+        at[2 * j + 1] = (uint8_t)(bit / 8 + 1);
+        up[j] = (uint16_t)(1u << (16 - bits - bit % 8));
+    }
+    vec bytes = bits <= 4 ? _mm256_broadcastq_epi64(_mm_loadl_epi64((const void *)(run + from)))
+                          : _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(run + from)));
+    vec words = _mm256_shuffle_epi8(bytes, load_vec(at));
+    return _mm256_srli_epi16(_mm256_mullo_epi16(words, load_vec(up)), 16 - (int)bits);
+}
+
+static PL_ALWAYS_INLINE void load_words(vec w[RUN], const uint8_t *p, unsigned bits)
+{
+    w[0] = bits == 8 ? load_bytes(p) : load_16(p, bits, 0);
+    w[1] = bits == 8 ? load_bytes(p + 16) : load_16(p, bits, 16);
+}
+
 /* Codes of 4 bits come as 16 of even numbers and 16 of odd ones. */
 static PL_ALWAYS_INLINE void load_codes(vec w[RUN], const uint8_t *p, unsigned bits)
 {
-    vec first = load_bytes(p);
-    w[0] = bits == 4 ? _mm256_and_si256(first, _mm256_set1_epi16(15)) : first;
-    w[1] = bits == 4 ? _mm256_srli_epi16(first, 4) : load_bytes(p + 16);
+    if (bits != 4) {
+        load_words(w, p, bits);
+        return;
+    }
+    vec both = load_bytes(p);
+    w[0] = _mm256_and_si256(both, _mm256_set1_epi16(15));
+    w[1] = _mm256_srli_epi16(both, 4);
 }
 
 static PL_ALWAYS_INLINE void load_q(vec v[RUN], const int16_t *q, unsigned bits)
@@ -127,11 +164,6 @@ static PL_ALWAYS_INLINE fvec load_numbers(const uint8_t *p, size_t stride, int t
                                half_at(p + 7 * stride));
     if (type == PL_AFFINE_F16) return _mm256_cvtph_ps(h);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-}
-
-static PL_ALWAYS_INLINE uint64_t spread(uint64_t codes, unsigned bits)
-{
-    return _pdep_u64(codes, 0x0101010101010101u * ((1u << bits) - 1));
 }
 
 #include "affine_body.h"

@@ -5,14 +5,14 @@
  *   vec, fvec, LANES       registers of LANES 32-bit integers or floats
  *   RUN                    registers that hold 32 numbers of 16 bits
  *   TILE_M, DIRECT_M       activation rows that meet a tile at a time; most that need none
- *   load_q, load_codes     32 activations and codes of 4 or 8 bits, both in the same order
+ *   load_words             32 codes in their order
+ *   load_codes, load_q     32 codes and activations, both in any one order
  *   add_products           sum[i] += a[2i] b[2i] + a[2i + 1] b[2i + 1]
  *   sum_lanes              lane r: the sum of the lanes of v[r]
  *   transpose              a square of 32-bit numbers
  *   load_numbers           scales or biases of LANES rows
- *   spread                 eight codes of `bits` bits to bytes
  *
- * and the few operations on floats. A row of weights is a lane of f32 sums. With few activation rows
+ * and a few operations of loading, storing and on floats. A row of weights is a lane of f32 sums. With few activation rows
  * a row's codes are multiplied where they lie and the lanes of a group's sum are added up; with
  * more, codes are laid out first so that a lane of integer sums is a row as well. */
 #ifndef PL_KERNELS_AFFINE_BODY_H
@@ -24,7 +24,7 @@
 #include "kernels/affine_numbers.h"
 
 enum {
-    CHUNK = 512,              /* inputs at a time */
+    CHUNK = 512,              /* inputs at a time: a multiple of every group */
     MOST_GROUPS = CHUNK / 32, /* in a chunk */
     TILE_ROWS = 2 * LANES
 };
@@ -33,11 +33,8 @@ enum {
 typedef struct strip {
     const pl_affine_product *p;
     size_t row, first, n; /* first row; inputs [first, first + n) */
-    const uint8_t *codes; /* of `bits` bits, stride bytes from a row to the next */
-    size_t stride;
-    unsigned bits;
+    const uint8_t *codes;
     float scales[MOST_GROUPS][TILE_ROWS], biases[MOST_GROUPS][TILE_ROWS];
-    uint8_t bytes[TILE_ROWS][CHUNK];
     int16_t words[CHUNK * TILE_ROWS] PL_ALIGNED(64); /* a tile: pairs of each row side by side */
 } strip;
 
@@ -55,20 +52,6 @@ static PL_ALWAYS_INLINE void read_numbers(strip *s, size_t rows, int type)
         }
 }
 
-static PL_ALWAYS_INLINE void spread_rows(strip *s, size_t rows, unsigned bits)
-{
-    for (size_t r = 0; r < rows; r++) {
-        const uint8_t *src = s->codes + r * s->stride;
-        for (size_t i = 0; i < s->n; i += 8, src += bits) {
-            uint64_t eight = spread(affine_eight(src, bits), bits);
-            memcpy(s->bytes[r] + i, &eight, 8);
-        }
-    }
-    s->codes = s->bytes[0];
-    s->stride = CHUNK;
-    s->bits = 8;
-}
-
 /* The same chunk of the rows that follow, to the second-level cache. */
 static PL_ALWAYS_INLINE void prefetch_rows(const uint8_t *p, size_t stride, size_t rows, size_t n)
 {
@@ -77,29 +60,17 @@ static PL_ALWAYS_INLINE void prefetch_rows(const uint8_t *p, size_t stride, size
             _mm_prefetch((const char *)(p + r * stride + i), _MM_HINT_T1);
 }
 
-static void begin_strip(strip *s, size_t rows, bool direct)
+static void begin_strip(strip *s, size_t rows)
 {
     const pl_affine_product *p = s->p;
     s->codes = p->codes + s->row * p->row_bytes + s->first * p->bits / 8;
-    s->stride = p->row_bytes;
-    s->bits = p->bits;
-    prefetch_rows(s->codes + rows * s->stride, s->stride, rows, s->n * s->bits / 8);
+    prefetch_rows(s->codes + rows * p->row_bytes, p->row_bytes, rows, s->n * p->bits / 8);
     if (p->type == PL_AFFINE_BF16)
         read_numbers(s, rows, PL_AFFINE_BF16);
     else if (p->type == PL_AFFINE_F16)
         read_numbers(s, rows, PL_AFFINE_F16);
     else
         read_numbers(s, rows, PL_AFFINE_F32);
-    if (p->bits == 2)
-        spread_rows(s, rows, 2);
-    else if (p->bits == 3)
-        spread_rows(s, rows, 3);
-    else if (p->bits == 5)
-        spread_rows(s, rows, 5);
-    else if (p->bits == 6)
-        spread_rows(s, rows, 6);
-    else if (p->bits == 4 && !direct)
-        spread_rows(s, rows, 4);
 }
 
 /* One group's integer sums, LANES rows from r on, added to f32 ones. */
@@ -118,7 +89,7 @@ static PL_ALWAYS_INLINE void direct_strip(const strip *s, size_t m, unsigned bit
     const int16_t *q = p->q + m * p->q_stride + s->first;
     const float *step = p->steps + m * p->step_stride + s->first / p->group * 2;
     const uint8_t *codes = s->codes;
-    size_t stride = s->stride, group = p->group;
+    size_t stride = p->row_bytes, group = p->group;
     float *out = p->out + m * p->out_stride + s->row;
     fvec sum = s->first ? f_load(out) : f_splat(0);
     for (size_t g = 0; g < s->n / group; g++, step += 2) {
@@ -140,17 +111,23 @@ static PL_ALWAYS_INLINE void direct_strip(const strip *s, size_t m, unsigned bit
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Pairs of codes with rows side by side: words[pair][row][2]. */
-static void lay_out(strip *s)
+static PL_ALWAYS_INLINE void lay_out(strip *s, unsigned bits)
 {
-    for (size_t r = 0; r < TILE_ROWS; r += LANES)
-        for (size_t i = 0; i < s->n; i += 2 * LANES) {
-            vec v[LANES];
-            for (size_t j = 0; j < LANES; j++)
-                v[j] = load_bytes(s->codes + (r + j) * s->stride + i);
-            transpose(v);
-            for (size_t j = 0; j < LANES; j++)
-                store_vec(s->words + ((i / 2 + j) * TILE_ROWS + r) * 2, v[j]);
+    size_t stride = s->p->row_bytes;
+    for (size_t r = 0; r < TILE_ROWS; r += LANES) {
+        const uint8_t *codes = s->codes + r * stride;
+        for (size_t i = 0; i < s->n; i += 32, codes += 4 * bits) {
+            vec v[LANES][RUN];
+            for (size_t j = 0; j < LANES; j++) load_words(v[j], codes + j * stride, bits);
+            for (size_t h = 0; h < RUN; h++) {
+                vec square[LANES];
+                for (size_t j = 0; j < LANES; j++) square[j] = v[j][h];
+                transpose(square);
+                for (size_t j = 0; j < LANES; j++)
+                    store_vec(s->words + ((i / 2 + h * LANES + j) * TILE_ROWS + r) * 2, square[j]);
+            }
         }
+    }
 }
 
 /* N activation rows from m on. */
@@ -185,10 +162,9 @@ static PL_ALWAYS_INLINE void tile_rows(const strip *s, size_t m, int N)
         memcpy(out + (size_t)i * p->out_stride, sum[i], sizeof sum[i]);
 }
 
-static PL_NOINLINE void tile_strip(strip *s)
+static PL_NOINLINE void multiply_tile(const strip *s)
 {
     size_t m = 0;
-    lay_out(s);
     for (; m + TILE_M <= s->p->M; m += TILE_M) tile_rows(s, m, TILE_M);
     for (; m + 2 <= s->p->M; m += 2) tile_rows(s, m, 2);
     if (m < s->p->M) tile_rows(s, m, 1);
@@ -196,21 +172,36 @@ static PL_NOINLINE void tile_strip(strip *s)
 
 /* ---- the product ----------------------------------------------------------------------------- */
 
-static PL_NOINLINE void direct_rows(strip *s)
-{
-    for (size_t m = 0; m < s->p->M; m++)
-        if (s->bits == 4)
-            direct_strip(s, m, 4);
-        else
-            direct_strip(s, m, 8);
-}
+#define STRIPS(bits)                                                                               \
+    static PL_NOINLINE void direct##bits(strip *s)                                                 \
+    {                                                                                              \
+        for (size_t m = 0; m < s->p->M; m++) direct_strip(s, m, bits);                             \
+    }                                                                                              \
+    static PL_NOINLINE void tile##bits(strip *s)                                                   \
+    {                                                                                              \
+        lay_out(s, bits);                                                                          \
+        multiply_tile(s);                                                                          \
+    }
+
+STRIPS(2)
+STRIPS(3)
+STRIPS(4)
+STRIPS(5)
+STRIPS(6)
+STRIPS(8)
 
 /* The last rows, when they are no whole strip, begin among those before them. */
 static void affine_product(const pl_affine_product *p)
 {
+    typedef void strip_fn(strip *s);
+    static strip_fn *const direct[] = {[2] = direct2, [3] = direct3, [4] = direct4,
+                                       [5] = direct5, [6] = direct6, [8] = direct8};
+    static strip_fn *const tile[] = {[2] = tile2, [3] = tile3, [4] = tile4,
+                                     [5] = tile5, [6] = tile6, [8] = tile8};
+    bool few = p->M <= DIRECT_M || p->rows < TILE_ROWS;
+    strip_fn *multiply = (few ? direct : tile)[p->bits];
+    size_t rows = few ? LANES : TILE_ROWS;
     strip s;
-    bool direct = p->M <= DIRECT_M || p->rows < TILE_ROWS;
-    size_t rows = direct ? LANES : TILE_ROWS, chunk = CHUNK / p->group * p->group;
     s.p = p;
     if (p->rows < LANES) {
         pl_affine_product_c(p);
@@ -218,10 +209,10 @@ static void affine_product(const pl_affine_product *p)
     }
     for (size_t r = 0; r < p->rows; r += rows) {
         s.row = PL_MIN(r, p->rows - rows);
-        for (s.first = 0; s.first < p->n; s.first += chunk) {
-            s.n = PL_MIN(p->n - s.first, chunk);
-            begin_strip(&s, rows, direct);
-            (direct ? direct_rows : tile_strip)(&s);
+        for (s.first = 0; s.first < p->n; s.first += CHUNK) {
+            s.n = PL_MIN(p->n - s.first, CHUNK);
+            begin_strip(&s, rows);
+            multiply(&s);
         }
     }
 }
