@@ -43,6 +43,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_rotate_avx512(k);
     pl_kernels_init_vector_avx512(k);
     pl_kernels_init_product_avx512(k);
+    pl_kernels_init_affine_avx512(k);
     pl_kernels_init_trellis_avx512(k);
     pl_kernels_init_float_avx512(k);
     if (cpu & PL_CPU_AVX512BF16) pl_kernels_init_float_avx512bf16(k);
