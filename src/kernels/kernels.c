@@ -53,6 +53,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_rotate_neon(k);
     pl_kernels_init_vector_neon(k);
     pl_kernels_init_product_neon(k);
+    pl_kernels_init_affine_neon(k);
     pl_kernels_init_trellis_neon(k);
     pl_kernels_init_expand_neon(k);
     pl_kernels_init_float_neon(k);

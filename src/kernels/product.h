@@ -160,6 +160,7 @@ void pl_kernels_init_product_neon(pl_kernels *k);
 void pl_kernels_init_affine_c(pl_kernels *k);
 void pl_kernels_init_affine_avx2(pl_kernels *k);
 void pl_kernels_init_affine_avx512(pl_kernels *k);
+void pl_kernels_init_affine_neon(pl_kernels *k);
 void pl_kernels_init_trellis_c(pl_kernels *k);
 void pl_kernels_init_trellis_avx2(pl_kernels *k);
 void pl_kernels_init_trellis_avx512(pl_kernels *k);
