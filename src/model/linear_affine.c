@@ -39,7 +39,7 @@ void pl_linear_affine_quantize(const pl_compute *c, const pl_linear_task *t, siz
             float *to = t->steps + (m * t->limbs + i) * t->groups + 2 * g;
             int32_t sum = 0;
             for (size_t j = 0; j < group; j++) sum += q[j];
-            to[0] = c->arith == PLEACH_ARITH_INT8 ? 2 * step[i] : step[i]; /* quantize_i8 halves it */
+            to[0] = step[i];
             to[1] = (float)sum * to[0];
         }
     }

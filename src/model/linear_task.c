@@ -130,7 +130,8 @@ void pl_linear_task_round(const pl_compute *c, const pl_linear_task *t, size_t m
         step[1] = k->quantize_i16x2(q, q + t->q_stride, x, scale, n);
         step[0] = 32768 * step[1];
     } else {
-        pl_quantize_fn *quantize = c->arith == PLEACH_ARITH_INT8 ? k->quantize_i8 : k->quantize_i16;
+        bool i8 = c->arith == PLEACH_ARITH_INT8 && t->l->w.coding == PL_CODING_TRELLIS;
+        pl_quantize_fn *quantize = i8 ? k->quantize_i8 : k->quantize_i16;
         step[0] = quantize(q, x, scale, n);
     }
 }

@@ -69,7 +69,7 @@ void pl_linear_task_round(const pl_compute *c, const pl_linear_task *t, size_t m
 const uint8_t *pl_linear_task_codes(const pl_linear_task *t, size_t row, size_t block);
 size_t pl_linear_task_row_bytes(const pl_linear_task *t);
 
-/* ---- linear_affine.c: the same for affine weights in integer arithmetic ----------------------- */
+/* ---- linear_affine.c: the same for affine weights in integer arithmetic, int8 as int16 -------- */
 
 void pl_linear_affine_shape(pl_linear_task *t);
 size_t pl_linear_affine_scratch(const pl_linear_task *t);

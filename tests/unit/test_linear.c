@@ -298,7 +298,7 @@ static void test_affine(void **unused)
         make_affine(&l, bits[i / 3], 32u << i / 3 % 3, types[i % 3], 37, 384);
         check_layer(&l, PLEACH_ARITH_INT16, 2e-4); /* outliers in groups of up to 128 */
         check_layer(&l, PLEACH_ARITH_INT16X2, 5e-7);
-        check_layer(&l, PLEACH_ARITH_INT8, 4e-2);
+        check_layer(&l, PLEACH_ARITH_INT8, 2e-4);
         check_layer(&l, PLEACH_ARITH_F32, 2e-6);
         check_layer(&l, PLEACH_ARITH_BF16, 2e-6);
         close_layer(&l);
