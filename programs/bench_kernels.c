@@ -105,6 +105,15 @@ static pleach_status measure_products(bench *b, pleach_arith arith, int axis, in
     return state_bits == 12 ? measure_shape(b, f, &down, bytes, 1, err) : PLEACH_OK;
 }
 
+static pleach_status measure_affine(bench *b, uint32_t bits, pleach_error *err)
+{
+    pl_weight w = {.coding = PL_CODING_AFFINE, .out = WIDE, .in = NARROW, .bits = bits,
+                   .group_size = 64};
+    b->memory.compute.arith = PLEACH_ARITH_INT16;
+    return measure_shape(b, (figure){.what = "affine", .arith = "int16", .bits = (int)bits}, &w,
+                         (size_t)WIDE * NARROW / 8 * bits, PL_COUNT(batch_sizes), err);
+}
+
 /* gate, up and SwiGLU in one over the two products alone, all threads: roof_share is the latter's
  * time over the former's. */
 static pleach_status measure_swiglu(bench *b, int bits, size_t M, pleach_error *err)
@@ -223,7 +232,7 @@ static void measure_rotation(bench *b)
     double product = 0, seconds = best_seconds(&b->memory, run_rotation, b);
     for (size_t i = 0; i < b->n_figures; i++) {
         const figure *f = &b->figures[i];
-        if (f->M == 1 && f->threads == 1 && f->in == NARROW && f->axis == 0 && f->arith)
+        if (f->M == 1 && f->threads == 1 && f->in == NARROW && f->axis == 0 && f->state_bits)
             product = PL_MAX(product, f->value);
     }
     add_figure(b, (figure){.what = "rotation", .in = NARROW, .threads = 1, .M = 1,
@@ -281,6 +290,7 @@ static pleach_status measure_all(bench *b, pleach_error *err)
                 PL_TRY(measure_products(b, (pleach_arith)arith, axis, bits, 12, err));
     for (int bits = 4; bits >= 2; bits--)
         PL_TRY(measure_products(b, PLEACH_ARITH_INT16, 0, bits, 16, err));
+    for (uint32_t bits = 8; bits >= 4; bits /= 2) PL_TRY(measure_affine(b, bits, err));
     for (int bits = 4; bits >= 2; bits--)
         for (size_t M = 1; M <= 8; M *= 8) PL_TRY(measure_swiglu(b, bits, M, err));
     PL_TRY(measure_dense(b, err));
@@ -316,7 +326,8 @@ static void print_value(const figure *f, double unit)
 static bool is_product(const figure *f)
 {
     if (strcmp(f->what, "OpenBLAS sgemm") == 0) return true;
-    return f->M == 1 && (strcmp(f->what, "product") == 0 || strcmp(f->what, "dense bf16") == 0);
+    return f->M == 1 && (strcmp(f->what, "product") == 0 || strcmp(f->what, "affine") == 0 ||
+                         strcmp(f->what, "dense bf16") == 0);
 }
 
 /* One line for all figures of a product. */
@@ -325,7 +336,9 @@ static void print_product(const bench *b, const figure *f)
     figure down = *f;
     down.out = f->in;
     down.in = f->out;
-    if (f->arith)
+    if (strcmp(f->what, "affine") == 0)
+        printf("%-8s affine, %d bits  ", f->arith, f->bits);
+    else if (f->arith)
         printf("%-8s axis %d  k %d L %2d", f->arith, f->axis, f->bits, f->state_bits);
     else
         printf("%-24s", f->what);

@@ -94,16 +94,24 @@ pleach_status open_layers(layers *l, bench_memory *b, const pl_weight *shape, si
                           pleach_error *err)
 {
     *l = (layers){.memory = b};
+    bool dense = shape->coding == PL_CODING_DENSE, affine = shape->coding == PL_CODING_AFFINE;
     l->scales = (pl_tensor){.name = "scales", .type = PL_F16, .n_dims = 1, .data = b->scales,
                             .shape = {shape->trellis.rows}, .n_bytes = 2 * shape->trellis.rows};
+    if (affine) {
+        size_t groups = shape->in / shape->group_size;
+        l->scales = (pl_tensor){.name = "scales", .type = PL_F16, .n_dims = 2, .data = b->y2,
+                                .shape = {shape->out, groups}, .n_bytes = 2 * shape->out * groups};
+    }
     size_t most = PL_MIN((size_t)COPIES, CODE_BYTES / bytes);
     for (size_t i = 0; i < most; i++) {
         pl_weight w = *shape;
         l->weight[i] = (pl_tensor){.name = "weight", .n_dims = 2, .data = b->codes + i * bytes,
-                                   .type = shape->coding == PL_CODING_DENSE ? PL_BF16 : PL_U32,
-                                   .shape = {shape->out, shape->in}, .n_bytes = bytes};
+                                   .type = dense ? PL_BF16 : PL_U32,
+                                   .shape = {shape->out, dense ? shape->in : bytes / shape->out / 4},
+                                   .n_bytes = bytes};
         w.weight = &l->weight[i];
-        if (shape->coding == PL_CODING_TRELLIS) w.scales = &l->scales;
+        if (!dense) w.scales = &l->scales;
+        if (affine) w.biases = &l->scales;
         PL_TRY(pl_linear_open(&l->linear[i], &w, err));
         l->n++;
     }

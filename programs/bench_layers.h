@@ -37,11 +37,12 @@ double best_seconds(const bench_memory *b, run_fn *run, void *arg);
 typedef struct layers {
     bench_memory *memory;
     size_t n, next, M;
-    pl_tensor weight[COPIES], scales;
+    pl_tensor weight[COPIES], scales; /* of affine weights: the biases too */
     pl_linear linear[COPIES];
 } layers;
 
-/* Layers like `shape`, `bytes` of weights each. */
+/* Layers like `shape`, `bytes` of weights each. Scales and biases of affine ones are what y2 holds:
+ * zeros, until it is written. */
 pleach_status open_layers(layers *l, bench_memory *b, const pl_weight *shape, size_t bytes,
                           pleach_error *err);
 void close_layers(layers *l);
