@@ -28,6 +28,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_trellis_c(k);
     pl_kernels_init_float_c(k);
     pl_kernels_init_attention_c(k);
+    pl_kernels_init_packed_c(k);
 #if defined(__x86_64__)
     if (!(cpu & PL_CPU_AVX2)) return;
     pl_kernels_init_viterbi_avx2(k);
@@ -38,6 +39,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_trellis_avx2(k);
     pl_kernels_init_float_avx2(k);
     pl_kernels_init_attention_avx2(k);
+    pl_kernels_init_packed_avx2(k);
     if (!(cpu & PL_CPU_AVX512)) return;
     pl_kernels_init_viterbi_avx512(k);
     pl_kernels_init_rotate_avx512(k);

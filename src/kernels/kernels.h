@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "attention.h"
+#include "attention_packed.h"
 #include "base/pool.h"
 #include "crossovers.h"
 #include "product.h"
@@ -93,6 +94,8 @@ struct pl_kernels {
     pl_silu_mul_fn *silu_mul;
     pl_silu_gradient_fn *silu_gradient;
     pl_attend_fn *attend; /* attention.h */
+    pl_attend_prepare_fn *attend_prepare; /* attention_packed.h */
+    pl_attend_packed_fn *attend_packed;
     pl_rope_fn *rope;
     pl_product_kernels product; /* product.h */
     pl_float_kernels floats;    /* product_float.h */
@@ -114,6 +117,8 @@ void pl_kernels_init_vector_neon(pl_kernels *k);
 void pl_kernels_init_attention_c(pl_kernels *k);
 void pl_kernels_init_attention_avx2(pl_kernels *k);
 void pl_kernels_init_attention_neon(pl_kernels *k);
+void pl_kernels_init_packed_c(pl_kernels *k);
+void pl_kernels_init_packed_avx2(pl_kernels *k);
 
 /* What a computation needs besides its operands: borrowed by whoever computes. */
 typedef struct pl_compute {

@@ -34,6 +34,7 @@ static const struct {
     {"vector", check_vector},
     {"attention", check_attention},
     {"turboquant", check_turboquant},
+    {"packed", check_packed},
 };
 
 static const char *const levels[] = {"c", "avx2", "avx512", "avx512bf16", "neon", "dotprod"};

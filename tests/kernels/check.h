@@ -95,6 +95,6 @@ bool check_timer_next(check_timer *timer);
 
 /* One per family. */
 check_family_fn check_rotate, check_trellis, check_viterbi, check_product, check_vector,
-    check_float, check_attention, check_turboquant;
+    check_float, check_attention, check_turboquant, check_packed;
 
 #endif
