@@ -4,6 +4,9 @@
  * block by block with a running softmax (Milakov and Gimelshein 2018; FlashAttention). Work is cut
  * into (key head, tile), or into (key head, span of positions) for a single query.
  *
+ * On a packed layer all sums are of rotated values: those of recent tokens are rotated as they are
+ * read, and each result is un-rotated once.
+ *
  * Letters: R rows of a tile, D head dimension. */
 #include "attention.h"
 
@@ -28,8 +31,9 @@ typedef struct sums {
 
 /* One thread's memory. */
 typedef struct arena {
-    float *q, *scores, *keys, *values; /* [R][D], [R][BLOCK], [BLOCK][D] twice */
-    uint32_t *lo, *hi;                 /* [R] */
+    float *q, *prepared;           /* [R][D], [R][D + PL_ATTEND_SUMS] for packed pages */
+    float *scores, *keys, *values; /* [R][BLOCK], [BLOCK][D] twice */
+    uint32_t *lo, *hi;             /* [R] */
     sums part, total;
 } arena;
 
@@ -41,8 +45,8 @@ static size_t sums_floats(size_t R, size_t D) { return align_floats(R) * 2 + ali
 
 static size_t arena_floats(size_t R, size_t D)
 {
-    return align_floats(R * D) + align_floats(R * BLOCK) + 2 * align_floats(BLOCK * D) +
-           2 * align_floats(R) + 2 * sums_floats(R, D);
+    return align_floats(R * D) + align_floats(R * (D + PL_ATTEND_SUMS)) + align_floats(R * BLOCK) +
+           2 * align_floats(BLOCK * D) + 2 * align_floats(R) + 2 * sums_floats(R, D);
 }
 
 static float *take(float **at, size_t n)
@@ -65,6 +69,7 @@ static arena take_arena(float *at, size_t R, size_t D)
 {
     arena m;
     m.q = take(&at, R * D);
+    m.prepared = take(&at, R * (D + PL_ATTEND_SUMS));
     m.scores = take(&at, R * BLOCK);
     m.keys = take(&at, BLOCK * D);
     m.values = take(&at, BLOCK * D);
@@ -115,21 +120,37 @@ typedef struct tile {
     const pl_attention *a;
     size_t begin, end, R, group;
     uint32_t head;
+    bool packed;
+    pl_turboquant type; /* of a packed layer */
 } tile;
 
-/* Copies the queries in, scaled by 1/sqrt(D). */
-static void load_queries(const tile *t, float *q)
+static tile make_tile(const pl_attention *a, size_t begin, size_t end, size_t head)
+{
+    size_t group = a->n_heads / a->n_kv_heads;
+    return (tile){.a = a,
+                  .begin = begin,
+                  .end = end,
+                  .R = (end - begin) * group,
+                  .group = group,
+                  .head = (uint32_t)head,
+                  .packed = pl_cache_packed(a->cache, a->layer),
+                  .type = pl_kv_code(pl_cache_type(a->cache, a->layer), a->head_dim)};
+}
+
+/* Copies the queries in, scaled by 1/sqrt(D), and prepares them for packed pages. */
+static void load_queries(const pl_compute *c, const tile *t, const arena *m)
 {
     const pl_attention *a = t->a;
     size_t D = a->head_dim;
-    float scale = (float)(1 / sqrt((double)D));
+    float scale = (float)(1 / sqrt((double)D)), *q = m->q;
     for (size_t i = t->begin; i < t->end; i++) {
         const float *src = a->q + (i * a->n_heads + t->head * t->group) * D;
         for (size_t d = 0; d < t->group * D; d++) *q++ = src[d] * scale;
     }
+    if (t->packed) c->kernels.attend_prepare(m->prepared, m->q, t->R, &t->type);
 }
 
-static void store_results(const tile *t, const sums *s)
+static void store_results(const pl_compute *c, const tile *t, const sums *s)
 {
     const pl_attention *a = t->a;
     size_t D = a->head_dim, r = 0;
@@ -137,6 +158,7 @@ static void store_results(const tile *t, const sums *s)
         for (size_t g = 0; g < t->group; g++, r++) {
             float *dst = a->out + (i * a->n_heads + t->head * t->group + g) * D;
             for (size_t d = 0; d < D; d++) dst[d] = s->out[r * D + d] / s->sum[r];
+            if (t->packed) pl_turboquant_unrotate(&c->kernels, dst, a->head_dim);
         }
 }
 
@@ -161,6 +183,39 @@ static bool set_visible(const tile *t, size_t block, size_t n, bool recent, uint
     return any;
 }
 
+/* Adds the n positions at b as the layer stores them. */
+static void attend_stored(const pl_compute *c, const tile *t, const arena *m, pl_attend_tile *k,
+                          size_t b, size_t n)
+{
+    const pl_attention *a = t->a;
+    if (!t->packed) {
+        k->q = m->q;
+        c->kernels.attend(k, pl_cache_keys(a->cache, a->layer, t->head, b, n, m->keys),
+                          pl_cache_values(a->cache, a->layer, t->head, b, n, m->values), n);
+        return;
+    }
+    pl_turboquant type;
+    const uint8_t *keys, *values;
+    pl_cache_packed_page(a->cache, a->layer, t->head, b, &type, &keys, &values);
+    k->q = m->prepared;
+    c->kernels.attend_packed(k, &type, keys, values, n);
+}
+
+/* Adds the n positions at b of a packed layer as recent tokens. */
+static void attend_recent(const pl_compute *c, const tile *t, const arena *m, pl_attend_tile *k,
+                          size_t b, size_t n)
+{
+    const pl_attention *a = t->a;
+    size_t D = a->head_dim;
+    const float *v = pl_cache_recent_values(a->cache, a->layer, t->head, b, n, m->values);
+    if (v != m->values) memcpy(m->values, v, n * D * sizeof *v);
+    for (size_t j = 0; j < n; j++)
+        pl_turboquant_rotate(&c->kernels, m->values + j * D, a->head_dim);
+    k->q = m->q;
+    c->kernels.attend(k, pl_cache_recent_keys(a->cache, a->layer, t->head, b, n, m->keys),
+                      m->values, n);
+}
+
 /* part = the sums over the positions of span `span`. */
 static void attend_span(const pl_compute *c, const tile *t, size_t span, const arena *m,
                         const sums *part)
@@ -168,18 +223,13 @@ static void attend_span(const pl_compute *c, const tile *t, size_t span, const a
     const pl_attention *a = t->a;
     size_t first = first_visible(a, a->position + t->begin) / BLOCK * BLOCK;
     size_t last = a->position + t->end;
-    pl_attend_tile k = {.rows = t->R, .dim = a->head_dim, .q = m->q, .lo = m->lo, .hi = m->hi,
+    pl_attend_tile k = {.rows = t->R, .dim = a->head_dim, .lo = m->lo, .hi = m->hi,
                         .max = part->max, .sum = part->sum, .out = part->out, .scores = m->scores};
     clear(part, t->R, a->head_dim);
     for (size_t b = PL_MAX(span * SPAN, first); b < PL_MIN((span + 1) * SPAN, last); b += BLOCK) {
         size_t n = PL_MIN((size_t)BLOCK, last - b);
-        if (set_visible(t, b, n, false, m->lo, m->hi))
-            c->kernels.attend(&k, pl_cache_keys(a->cache, a->layer, t->head, b, n, m->keys),
-                              pl_cache_values(a->cache, a->layer, t->head, b, n, m->values), n);
-        if (set_visible(t, b, n, true, m->lo, m->hi))
-            c->kernels.attend(&k, pl_cache_recent_keys(a->cache, a->layer, t->head, b, n, m->keys),
-                              pl_cache_recent_values(a->cache, a->layer, t->head, b, n, m->values),
-                              n);
+        if (set_visible(t, b, n, false, m->lo, m->hi)) attend_stored(c, t, m, &k, b, n);
+        if (set_visible(t, b, n, true, m->lo, m->hi)) attend_recent(c, t, m, &k, b, n);
     }
 }
 
@@ -187,13 +237,13 @@ static void attend_tile(const pl_compute *c, const tile *t, const arena *m)
 {
     const pl_attention *a = t->a;
     size_t span = first_visible(a, a->position + t->begin) / SPAN;
-    load_queries(t, m->q);
+    load_queries(c, t, m);
     clear(&m->total, t->R, a->head_dim);
     for (; span * SPAN < a->position + t->end; span++) {
         attend_span(c, t, span, m, &m->part);
         merge(&m->total, &m->part, t->R, a->head_dim);
     }
-    store_results(t, &m->total);
+    store_results(c, t, &m->total);
 }
 
 static int threads_for(const pl_compute *c, const pl_attention *a)
@@ -224,7 +274,7 @@ static void run_tile(void *job_, size_t i, int thread)
     const pl_attention *a = j->a;
     size_t begin = (j->tiles - 1 - i / a->n_kv_heads) * j->step;
     size_t end = PL_MIN(begin + j->step, a->n);
-    tile t = {a, begin, end, (end - begin) * j->group, j->group, (uint32_t)(i % a->n_kv_heads)};
+    tile t = make_tile(a, begin, end, i % a->n_kv_heads);
     arena m = arena_of(j, thread);
     attend_tile(j->c, &t, &m);
 }
@@ -240,10 +290,10 @@ static void run_span(void *job_, size_t i, int thread)
 {
     const job *j = job_;
     size_t head = i / j->spans, span = i % j->spans;
-    tile t = {j->a, 0, 1, j->group, j->group, (uint32_t)head};
+    tile t = make_tile(j->a, 0, 1, head);
     arena m = arena_of(j, thread);
     sums part = part_of(j, head, span);
-    load_queries(&t, m.q);
+    load_queries(j->c, &t, &m);
     attend_span(j->c, &t, j->first + span, &m, &part);
 }
 
@@ -252,13 +302,13 @@ static void add_spans(const job *j)
     size_t D = j->a->head_dim;
     arena m = arena_of(j, 0);
     for (uint32_t head = 0; head < j->a->n_kv_heads; head++) {
-        tile t = {j->a, 0, 1, j->group, j->group, head};
+        tile t = make_tile(j->a, 0, 1, head);
         clear(&m.total, j->group, D);
         for (size_t s = 0; s < j->spans; s++) {
             sums part = part_of(j, head, s);
             merge(&m.total, &part, j->group, D);
         }
-        store_results(&t, &m.total);
+        store_results(j->c, &t, &m.total);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention on every ISA level of this machine against double precision, and with itself however
- * the work is cut. */
+ * the work is cut; on packed layers against their decoded numbers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,14 +43,17 @@ static float *random_numbers(size_t n, uint64_t seed, float scale)
     return x;
 }
 
-static inputs make_inputs(shape s, pl_kv type)
+static inputs make_inputs(shape s, pl_kv type, size_t recent)
 {
+    static pl_kernels portable;
+    pl_kernels_init(&portable, 0);
     inputs in = {.s = s};
     in.q = random_numbers(s.n * s.heads * s.dim, 1, 6);
     in.k = random_numbers(s.n * s.kv_heads * s.dim, 2, 4);
     in.v = random_numbers(s.n * s.kv_heads * s.dim, 3, 2);
     pl_cache_settings set = {.n_layers = 1, .n_kv_heads = s.kv_heads, .head_dim = s.dim,
-                             .capacity = s.n, .types = &type};
+                             .capacity = s.n, .types = &type, .recent = recent,
+                             .kernels = &portable};
     assert_int_equal(pl_cache_open(&set, &in.cache, NULL), PLEACH_OK);
     assert_int_equal(pl_cache_reserve(in.cache, s.n, NULL), PLEACH_OK);
     pl_cache_put(in.cache, 0, 0, s.n, in.k, in.v);
@@ -125,7 +128,7 @@ static void on_every_level(void (*test)(unsigned cpu))
 static void check_values(unsigned cpu)
 {
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
-        inputs in = make_inputs(shapes[i], PL_KV_F32);
+        inputs in = make_inputs(shapes[i], PL_KV_F32, 0);
         shape s = in.s;
         pl_compute c = compute(cpu, 2);
         float *out = pl_alloc(s.n * s.heads, s.dim * sizeof *out);
@@ -145,26 +148,30 @@ static void values_match_double_precision(void **state)
     on_every_level(check_values);
 }
 
-static void check_cuts(unsigned cpu)
+/* One shape in calls of every length on several threads. */
+static void check_shape_cuts(unsigned cpu, shape s, pl_kv type, size_t recent)
 {
     const size_t steps[] = {1, 67};
-    for (size_t i = 0; i < PL_COUNT(shapes); i++) {
-        inputs in = make_inputs(shapes[i], i % 2 ? PL_KV_BF16 : PL_KV_F32);
-        shape s = in.s;
-        size_t bytes = s.n * s.heads * s.dim * sizeof(float);
-        float *want = pl_alloc(1, bytes), *got = pl_alloc(1, bytes);
-        pl_compute c = compute(cpu, 1);
-        run(&c, &in, s.n, want);
-        for (size_t j = 0; j < PL_COUNT(steps); j++)
-            for (int threads = 1; threads <= 3; threads += 2) {
-                c = compute(cpu, threads);
-                run(&c, &in, steps[j], got);
-                assert_memory_equal(got, want, bytes);
-            }
-        pl_free(want);
-        pl_free(got);
-        free_inputs(&in);
-    }
+    inputs in = make_inputs(s, type, recent);
+    size_t bytes = s.n * s.heads * s.dim * sizeof(float);
+    float *want = pl_alloc(1, bytes), *got = pl_alloc(1, bytes);
+    pl_compute c = compute(cpu, 1);
+    run(&c, &in, s.n, want);
+    for (size_t j = 0; j < PL_COUNT(steps); j++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            c = compute(cpu, threads);
+            run(&c, &in, steps[j], got);
+            assert_memory_equal(got, want, bytes);
+        }
+    pl_free(want);
+    pl_free(got);
+    free_inputs(&in);
+}
+
+static void check_cuts(unsigned cpu)
+{
+    for (size_t i = 0; i < PL_COUNT(shapes); i++)
+        check_shape_cuts(cpu, shapes[i], i % 2 ? PL_KV_BF16 : PL_KV_F32, 0);
 }
 
 static void bits_do_not_depend_on_cuts_or_threads(void **state)
@@ -176,7 +183,7 @@ static void bits_do_not_depend_on_cuts_or_threads(void **state)
 /* Scores of hundreds must not overflow. */
 static void check_extremes(unsigned cpu)
 {
-    inputs in = make_inputs((shape){2, 1, 16, 0, 100}, PL_KV_F32);
+    inputs in = make_inputs((shape){2, 1, 16, 0, 100}, PL_KV_F32, 0);
     for (size_t i = 0; i < 100 * 32; i++) in.q[i] *= 1000;
     pl_compute c = compute(cpu, 1);
     float *out = pl_alloc(100 * 32, sizeof *out);
@@ -194,12 +201,95 @@ static void large_scores_are_finite(void **state)
     on_every_level(check_extremes);
 }
 
+/* ---- packed layers --------------------------------------------------------------------------- */
+
+static const shape packed_shapes[] = {
+    {8, 2, 64, 0, 700}, {8, 1, 80, 0, 130},  {9, 3, 64, 40, 200},  {14, 2, 64, 0, 130},
+    {4, 2, 96, 0, 90},  {8, 8, 112, 0, 70},  {4, 1, 128, 500, 900}, {3, 1, 192, 0, 80},
+    {2, 2, 256, 70, 140}, {1, 1, 512, 0, 70},
+};
+
+static pl_kv packed_type(size_t i)
+{
+    static const uint8_t key_bits[] = {8, 5, 4, 2}, value_bits[] = {3, 2, 4, 5, 8};
+    return PL_KV_PACKED(key_bits[i % 4], value_bits[i % 5]);
+}
+
+/* in->k and in->v become what the query at `position` sees. */
+static void decode_inputs(inputs *in, size_t position)
+{
+    shape s = in->s;
+    size_t recent = pl_cache_recent_from(in->cache, 0, position);
+    float scratch[512];
+    for (uint32_t h = 0; h < s.kv_heads; h++)
+        for (size_t j = 0; j <= position; j++) {
+            size_t at = (j * s.kv_heads + h) * s.dim, bytes = s.dim * sizeof *scratch;
+            memcpy(in->k + at,
+                   j < recent ? pl_cache_keys(in->cache, 0, h, j, 1, scratch)
+                              : pl_cache_recent_keys(in->cache, 0, h, j, 1, scratch),
+                   bytes);
+            memcpy(in->v + at,
+                   j < recent ? pl_cache_values(in->cache, 0, h, j, 1, scratch)
+                              : pl_cache_recent_values(in->cache, 0, h, j, 1, scratch),
+                   bytes);
+        }
+}
+
+static void check_packed_shape(unsigned cpu, shape s, pl_kv type, size_t recent)
+{
+    inputs in = make_inputs(s, type, recent);
+    pl_compute c = compute(cpu, 2);
+    float *out = pl_alloc(s.n * s.heads, s.dim * sizeof *out);
+    run(&c, &in, s.n - 1, out); /* the last query alone */
+    for (size_t p = s.n - 1; p < s.n; p -= s.n / 3) {
+        decode_inputs(&in, p);
+        for (uint32_t h = 0; h < s.heads; h++) {
+            const float *got = out + (p * s.heads + h) * s.dim;
+            double error = error_of(&in, p, h, got), size = 0;
+            for (size_t d = 0; d < s.dim; d++) size += (double)got[d] * (double)got[d];
+            assert_true(error < 1e-4 * sqrt(size / s.dim));
+        }
+    }
+    pl_free(out);
+    free_inputs(&in);
+}
+
+static void check_packed(unsigned cpu)
+{
+    for (size_t i = 0; i < 20; i++)
+        check_packed_shape(cpu, packed_shapes[1 + i % 9], packed_type(i), 0);
+    check_packed_shape(cpu, packed_shapes[0], PL_KV_PACKED(8, 3), 0);
+    check_packed_shape(cpu, packed_shapes[0], PL_KV_PACKED(4, 4), 100);
+    check_packed_shape(cpu, packed_shapes[3], PL_KV_PACKED(8, 3), 64);
+    check_packed_shape(cpu, packed_shapes[5], PL_KV_PACKED(8, 3), 1000);
+}
+
+static void packed_layers_match_double_precision(void **state)
+{
+    (void)state;
+    on_every_level(check_packed);
+}
+
+static void check_packed_cuts(unsigned cpu)
+{
+    for (size_t i = 0; i < PL_COUNT(packed_shapes); i++)
+        check_shape_cuts(cpu, packed_shapes[i], packed_type(i), i % 3 * 50);
+}
+
+static void packed_bits_do_not_depend_on_cuts_or_threads(void **state)
+{
+    (void)state;
+    on_every_level(check_packed_cuts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_match_double_precision),
         cmocka_unit_test(bits_do_not_depend_on_cuts_or_threads),
         cmocka_unit_test(large_scores_are_finite),
+        cmocka_unit_test(packed_layers_match_double_precision),
+        cmocka_unit_test(packed_bits_do_not_depend_on_cuts_or_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
