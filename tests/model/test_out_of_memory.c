@@ -94,6 +94,44 @@ static pleach_status answer(const char *path, pleach_error *err)
     return status;
 }
 
+/* Tokens fed to a packed cache and its fork, saved, loaded, and taken back past a window. */
+static pleach_status keep(pleach_session *s, const char *path, pleach_session **fork,
+                          pleach_error *err)
+{
+    int32_t ids[140];
+    for (int i = 0; i < 140; i++) ids[i] = i * 7 % 384;
+    PL_TRY(pleach_session_feed(s, ids, 140, NULL, err));
+    PL_TRY(pleach_session_fork(s, fork, err));
+    PL_TRY(pleach_session_feed(*fork, ids, 60, NULL, err));
+    PL_TRY(pleach_session_save(*fork, path, err));
+    PL_TRY(pleach_session_load(s, path, err));
+    assert_int_equal(pleach_session_position(s), 200);
+    PL_TRY(pleach_session_truncate(s, 30, err));
+    return pleach_session_feed(s, ids, 70, NULL, err);
+}
+
+static pleach_status keep_sessions(pleach_error *err)
+{
+    const char *path = in_work("session");
+    char partial[600];
+    pleach_model *m = NULL;
+    pleach_session *s = NULL, *fork = NULL;
+    pleach_session_settings set;
+    pleach_session_settings_defaults(&set);
+    set.kv = "k8v3,1:bf16";
+    set.kv_recent = 64;
+    pleach_status status = pleach_model_open(CHECKPOINTS "mistral-swa", NULL, &m, err);
+    if (status == PLEACH_OK) status = pleach_session_open(m, &set, &s, err);
+    if (status == PLEACH_OK) status = keep(s, path, &fork, err);
+    pleach_session_close(s);
+    pleach_session_close(fork);
+    pleach_model_close(m);
+    unlink(path);
+    snprintf(partial, sizeof partial, "%s.partial", path);
+    assert_int_not_equal(unlink(partial), 0);
+    return status;
+}
+
 static folder text_folder;
 
 static pleach_status answer_packed(pleach_error *err)
@@ -182,6 +220,12 @@ static void test_answers(void **state)
     fail_each("model with a tokenizer", answer_text, 400);
 }
 
+static void test_sessions(void **state)
+{
+    (void)state;
+    fail_each("sessions kept", keep_sessions, 200);
+}
+
 static void test_score(void **state)
 {
     (void)state;
@@ -223,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encode),
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_score),
         cmocka_unit_test(test_quantize),
     };
