@@ -70,7 +70,7 @@ static void print_result(const pleach_eval_result *r, bool teacher)
     }
     printf("scored              %zu tokens in %zu chunks, %s\n", r->tokens, r->chunks,
            time_text(r->seconds, text));
-    printf("cache               %s, %g bits a number\n", r->cache.types, r->cache.bits);
+    print_cache(stdout, &r->cache);
 }
 
 static int evaluate(const eval_values *v, const pleach_model *m, const pleach_model *teacher,

@@ -95,8 +95,10 @@ int check_session(const session_values *v)
 void print_cache(FILE *to, const pleach_cache_info *i)
 {
     char size[32];
-    fprintf(to, "cache: %s, %g bits a number, %" PRIu64 " bytes a token, %s for %zu tokens\n",
-            i->types, i->bits, i->token_bytes, bytes_text(i->context_bytes, size), i->context);
+    fprintf(to, "cache: %s, %g bits a number, ", i->types, i->bits);
+    if (i->recent) fprintf(to, "last %zu tokens in bf16 too, ", i->recent);
+    fprintf(to, "%" PRIu64 " bytes a token, %s for %zu tokens\n", i->token_bytes,
+            bytes_text(i->context_bytes, size), i->context);
 }
 
 void print_session_cache(FILE *to, const pleach_session *s)

@@ -30,7 +30,7 @@ typedef struct pleach_session_settings {
                          8-bit keys (8, 5, 4, 2) and 3-bit values (8, 5, 4, 3, 2); some layers in
                          another: "k8v3,0-1:bf16". docs/kv.md. Borrowed for the call */
     size_t kv_recent; /* the last tokens that a packed layer also keeps, and sees, in bf16: as many,
-                         and up to 127 more; default 0 */
+                         and up to 126 more; default 64 */
     size_t batch;     /* tokens computed at once in a prompt; default 512. No influence on results */
     unsigned char reserved[32];
 } pleach_session_settings;
@@ -75,7 +75,7 @@ typedef struct pleach_cache_info {
     char types[256];        /* as in pleach_session_settings.kv */
     double bits;            /* of a number, on average */
     size_t context;         /* most tokens held */
-    size_t recent;          /* of them in bf16 too, as asked for */
+    size_t recent;          /* of them in bf16 too, as asked for; 0 when no layer is packed */
     uint64_t token_bytes;   /* of one token in all layers, recent ones apart */
     uint64_t context_bytes; /* of a full context, in pages of 64 tokens; a layer with a sliding
                                window holds that and up to two pages more */

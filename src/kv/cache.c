@@ -130,6 +130,7 @@ pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_e
                     .capacity = s->capacity, .recent = s->recent, .kernels = s->kernels,
                     .stores = c->stores};
     pleach_status status = add_stores(c, s, err);
+    if (c->n_stores == c->n_layers) c->recent = 0;
     if (status == PLEACH_OK) *out = c;
     else pl_cache_close(c);
     return status;

@@ -100,7 +100,7 @@ pleach_status pl_cache_set_pages(pl_cache *c, size_t store, size_t length, const
 pl_kv pl_cache_type(const pl_cache *c, uint32_t layer);
 uint32_t pl_cache_layers(const pl_cache *c);
 size_t pl_cache_capacity(const pl_cache *c);
-size_t pl_cache_recent(const pl_cache *c);
+size_t pl_cache_recent(const pl_cache *c); /* as in the settings; 0 when no layer is packed */
 /* Bytes of the pages held now, those shared included; of one token in all layers, recent ones apart;
  * and of the pages held once `length` tokens have come one by one. */
 uint64_t pl_cache_bytes(const pl_cache *c);

@@ -22,7 +22,8 @@
 
 void pleach_eval_settings_defaults(pleach_eval_settings *s)
 {
-    *s = (pleach_eval_settings){.context = 512, .score = PLEACH_SCORE_ALL, .kv = "f32"};
+    *s = (pleach_eval_settings){.context = 512, .score = PLEACH_SCORE_ALL, .kv = "f32",
+                                .kv_recent = PL_KV_RECENT};
 }
 
 /* What one predicted token contributes. */

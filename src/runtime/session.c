@@ -9,7 +9,8 @@
 
 void pleach_session_settings_defaults(pleach_session_settings *s)
 {
-    *s = (pleach_session_settings){.kv = "f32", .batch = 512};
+    *s = (pleach_session_settings){
+        .kv = "f32", .kv_recent = PL_KV_RECENT, .batch = 512};
 }
 
 pleach_status pleach_session_open(const pleach_model *m, const pleach_session_settings *settings,

@@ -7,6 +7,9 @@
 #include "engine.h"
 #include "pleach/session.h"
 
+/* Measured: docs/kv.md, "Quality". */
+enum { PL_KV_RECENT = 64 };
+
 struct pleach_session {
     const pleach_model *model;
     size_t context, batch;

@@ -20,7 +20,7 @@
 
 void pleach_tasks_settings_defaults(pleach_tasks_settings *s)
 {
-    *s = (pleach_tasks_settings){.kv = "f32"};
+    *s = (pleach_tasks_settings){.kv = "f32", .kv_recent = PL_KV_RECENT};
 }
 
 /* The choice a model takes, by sum and by sum over bytes. */
