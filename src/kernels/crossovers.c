@@ -18,16 +18,16 @@ static const pl_crossovers avx2 = {
     .register_rows = {{{2, 2, 2}, {4, 4, 4}},
                       {{2, 2, 2}, {4, 4, 4}},
                       {{2, 2, 2}, {4, 4, 4}},
-                      {{1, 1, 1}, {4, 4, 4}}},
+                      {{2, 2, 2}, {4, 4, 4}}},
     .thread_operations = 1 << 17,
 };
 
 static const pl_crossovers avx512 = {
     .register_rows = {{{4, 4, 4}, {4, 4, 4}},
-                      {{4, 4, 4}, {4, 4, 4}},
-                      {{4, 4, 4}, {4, 4, 4}},
-                      {{4, 4, 4}, {4, 4, 4}}},
-    .thread_operations = 1 << 17,
+                      {{3, 2, 4}, {4, 4, 4}},
+                      {{4, 2, 4}, {4, 4, 4}},
+                      {{4, 2, 4}, {4, 4, 4}}},
+    .thread_operations = 1 << 16,
 };
 
 const pl_crossovers *pl_crossovers_of(unsigned cpu)
