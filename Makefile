@@ -50,10 +50,10 @@ asan: setup-test ## the same tests under AddressSanitizer and UndefinedBehaviorS
 	ninja -C build-asan -j $(JOBS)
 	cd build-asan && $(CTEST)
 
-tsan: setup-test ## the pool, linear layers and generation under ThreadSanitizer
+tsan: setup-test ## the pool, linear layers, the cache and generation under ThreadSanitizer
 	$(CONFIGURE) -B build-tsan -DCMAKE_C_COMPILER=gcc -DPLEACH_TSAN=ON -DPLEACH_WERROR=ON
-	ninja -C build-tsan -j $(JOBS) test_pool test_linear test_generate
-	cd build-tsan && $(CTEST) -R '^test_(pool|linear|generate)$$'
+	ninja -C build-tsan -j $(JOBS) test_pool test_linear test_cache test_generate
+	cd build-tsan && $(CTEST) -R '^test_(pool|linear|cache|generate)$$'
 
 bench: all ## time the kernels, then prompt and generation of the real model
 	tools/fetch_model.sh

@@ -2,6 +2,7 @@
  *
  * The cache: what goes in comes out in every type, forks do not see each other, windows drop what
  * nobody sees. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -236,6 +237,54 @@ static void only_a_shared_page_that_is_written_to_is_copied(void **state)
     pl_cache_close(a);
 }
 
+typedef struct branch {
+    pl_cache *c;
+    int text;
+} branch;
+
+static void *grow_branch(void *branch_)
+{
+    branch *b = branch_;
+    for (int round = 0; round < 20; round++) {
+        pl_cache *f;
+        append(b->c, b->text, 50);
+        assert_int_equal(pl_cache_fork(b->c, &f, NULL), PLEACH_OK);
+        append(f, 100, 20);
+        pl_cache_truncate(b->c, 90);
+        append(b->c, b->text, 5);
+        pl_cache_close(f);
+        pl_cache_truncate(b->c, 100 - (size_t)round % 10);
+    }
+    return NULL;
+}
+
+/* Forks of one cache, each on a thread of its own: they part and are closed while others read. */
+static void forks_live_on_different_threads(void **state)
+{
+    (void)state;
+    enum { BRANCHES = 4 };
+    const uint32_t windows[LAYERS] = {0, 64, 0};
+    pl_cache *root = open_recent("k8v3,0:f32", windows, 64);
+    branch branches[BRANCHES];
+    pthread_t threads[BRANCHES];
+    kernels();
+    append(root, 1, 91);
+    for (int i = 0; i < BRANCHES; i++) {
+        branches[i].text = i + 2;
+        assert_int_equal(pl_cache_fork(root, &branches[i].c, NULL), PLEACH_OK);
+        assert_int_equal(pthread_create(&threads[i], NULL, grow_branch, &branches[i]), 0);
+    }
+    append(root, 9, 30);
+    check_range(root, 1, 60, 31);
+    check_range(root, 9, 91, 30);
+    pl_cache_close(root);
+    for (int i = 0; i < BRANCHES; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        check_range(branches[i].c, 1, 64, 26);
+        pl_cache_close(branches[i].c);
+    }
+}
+
 /* ---- windows --------------------------------------------------------------------------------- */
 
 static uint64_t layer_page(const pl_cache *c) { return pl_cache_token_bytes(c) / LAYERS * 64; }
@@ -408,6 +457,7 @@ int main(void)
         cmocka_unit_test(capacity_is_the_limit),
         cmocka_unit_test(forks_share_and_part),
         cmocka_unit_test(only_a_shared_page_that_is_written_to_is_copied),
+        cmocka_unit_test(forks_live_on_different_threads),
         cmocka_unit_test(windows_drop_pages),
         cmocka_unit_test(windows_and_forks),
         cmocka_unit_test(recent_tokens_are_kept_in_bf16_too),
