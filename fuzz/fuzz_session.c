@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Any bytes as a session file: refused, or a cache whose every visible number can be read and to
- * which tokens can be added. As for safetensors files, the bytes are also taken as the header's text
- * up to the first zero byte and the data. */
+ * which tokens can be added. As for safetensors files, the bytes are also taken as the header's
+ * text up to the first zero byte and the data. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,12 @@ static pl_cache *make_cache(void)
     static pl_kernels kernels;
     const pl_kv types[LAYERS] = {PL_KV_PACKED(2, 3), PL_KV_PACKED(8, 2)};
     const uint32_t windows[LAYERS] = {0, WINDOW};
-    pl_cache_settings s = {.n_layers = LAYERS, .n_kv_heads = 1, .head_dim = D,
-                           .capacity = CAPACITY, .types = types, .windows = windows,
+    pl_cache_settings s = {.n_layers = LAYERS,
+                           .n_kv_heads = 1,
+                           .head_dim = D,
+                           .capacity = CAPACITY,
+                           .types = types,
+                           .windows = windows,
                            .kernels = &kernels};
     pl_cache *c;
     unsigned cpu;

@@ -96,7 +96,7 @@ void print_cache(FILE *to, const pleach_cache_info *i)
 {
     char size[32];
     fprintf(to, "cache: %s, %g bits a number, ", i->types, i->bits);
-    if (i->recent) fprintf(to, "last %zu tokens in bf16 too, ", i->recent);
+    if (i->recent) fprintf(to, "recent %zu tokens in bf16 too, ", i->recent);
     fprintf(to, "%" PRIu64 " bytes a token, %s for %zu tokens\n", i->token_bytes,
             bytes_text(i->context_bytes, size), i->context);
 }

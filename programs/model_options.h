@@ -90,7 +90,8 @@ void sampling_from_values(const sampling_values *v, pleach_sampling *s);
      OPTION_AT(values, session.kv)},                                                               \
     {                                                                                              \
         .name = "kv-recent", .type = OPTION_INTEGER, .argument = "N", .min = 0, .max = 16777216,   \
-        .help = "last tokens that packed layers see in bf16", OPTION_AT(values, session.recent)    \
+        .help = "packed layers see the newest block of N tokens in bf16; 0: none",                 \
+        OPTION_AT(values, session.recent)                                                          \
     }
 
 #define SAMPLING_OPTIONS(values)                                                                   \

@@ -29,8 +29,8 @@ typedef struct pleach_session_settings {
     const char *kv;   /* types of cached keys and values: "f32" (default), "bf16", or packed, "k8v3":
                          8-bit keys (8, 5, 4, 2) and 3-bit values (8, 5, 4, 3, 2); some layers in
                          another: "k8v3,0-1:bf16". docs/kv.md. Borrowed for the call */
-    size_t kv_recent; /* the last tokens that a packed layer also keeps, and sees, in bf16: as many,
-                         and up to 126 more; default 64 */
+    size_t kv_recent; /* a packed layer sees a query's own block of so many tokens, rounded up to a
+                         multiple of 64, in bf16; default 64; 0: none */
     size_t batch;     /* tokens computed at once in a prompt; default 512. No influence on results */
     unsigned char reserved[32];
 } pleach_session_settings;
@@ -53,9 +53,9 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_fork(const pleach_sess
                                                                pleach_session **out,
                                                                pleach_error *err);
 
-/* Tokens held so far, and going back to the first n of them (n <= position). Where layers with a
- * sliding window have dropped what token n would see, the n tokens are computed again; failing
- * there, the session holds a part of them. */
+/* Tokens held so far, and going back to the first n of them (n <= position). What token n would
+ * see and was dropped, by a sliding window or as no longer recent, is computed again; failing
+ * there, the session holds a part of the n tokens. */
 PLEACH_API size_t pleach_session_position(const pleach_session *s);
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_truncate(pleach_session *s, size_t n,
                                                                    pleach_error *err);

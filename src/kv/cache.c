@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The cache in pages of PL_CACHE_PAGE positions. A page holds the heads of one layer,
- * [head][keys, values], so that growing copies nothing, a layer can drop pages that others keep, and
- * what attention reads of one head lies together. */
+ * [head][keys, values], so that growing copies nothing, a layer can drop pages that others keep,
+ * and what attention reads of one head lies together. */
 #include "cache.h"
 
 #include <assert.h>
@@ -23,8 +23,9 @@ typedef struct store {
     pl_kv type;
     bool recent;
     uint32_t layer;
-    size_t recent_store;           /* where this layer's recent tokens are; 0: nowhere */
-    size_t window;                 /* positions that a query sees, 0: all; of a recent store pages */
+    size_t recent_store; /* where this layer's recent tokens are; 0: nowhere */
+    size_t window;       /* positions that a query sees, 0: all; of recent tokens, pages in
+                            a block */
     size_t key_bytes, value_bytes; /* of a page, of one head */
     /* The table: pages [first, n_pages) are there, those before it given up. */
     page **pages;
@@ -39,14 +40,20 @@ struct pl_cache {
     size_t n_stores;
 };
 
-static size_t pages_of(size_t tokens) { return (tokens + PL_CACHE_PAGE - 1) / PL_CACHE_PAGE; }
+static size_t pages_of(size_t tokens)
+{
+    return (tokens + PL_CACHE_PAGE - 1) / PL_CACHE_PAGE;
+}
 
 static size_t page_bytes(const pl_cache *c, const store *l)
 {
     return c->n_heads * (l->key_bytes + l->value_bytes);
 }
 
-static uint8_t *page_data(page *p) { return (uint8_t *)(p + 1); }
+static uint8_t *page_data(page *p)
+{
+    return (uint8_t *)(p + 1);
+}
 
 static page *page_open(const pl_cache *c, const store *l)
 {
@@ -64,9 +71,6 @@ static bool page_shared(const page *p)
 {
     return atomic_load_explicit(&p->references, memory_order_acquire) > 1;
 }
-
-/* Pages before its own that a query sees in bf16, so that `tokens` of them are always among them. */
-static size_t recent_pages(size_t tokens) { return pages_of(tokens - 1); }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -94,13 +98,18 @@ static pleach_status add_store(pl_cache *c, store l, pleach_error *err)
 static pleach_status add_stores(pl_cache *c, const pl_cache_settings *s, pleach_error *err)
 {
     for (uint32_t i = 0; i < s->n_layers; i++)
-        PL_TRY(add_store(c, (store){.type = s->types ? s->types[i] : PL_KV_F32, .layer = i,
-                                    .window = s->windows ? s->windows[i] : 0}, err));
+        PL_TRY(add_store(c,
+                         (store){.type = s->types ? s->types[i] : PL_KV_F32,
+                                 .layer = i,
+                                 .window = s->windows ? s->windows[i] : 0},
+                         err));
     for (uint32_t i = 0; s->recent && i < s->n_layers; i++) {
         if (!pl_cache_packed(c, i)) continue;
         c->stores[i].recent_store = c->n_stores;
-        PL_TRY(add_store(c, (store){.type = PL_KV_BF16, .layer = i, .recent = true,
-                                    .window = recent_pages(s->recent)}, err));
+        PL_TRY(add_store(
+            c,
+            (store){.type = PL_KV_BF16, .layer = i, .recent = true, .window = pages_of(s->recent)},
+            err));
     }
     return PLEACH_OK;
 }
@@ -126,13 +135,19 @@ pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_e
     PL_TRY(check_size(s, err));
     pl_cache *c = allocate(s->n_layers, err);
     if (!c) return PLEACH_ERR_MEMORY;
-    *c = (pl_cache){.n_layers = s->n_layers, .n_heads = s->n_kv_heads, .head_dim = s->head_dim,
-                    .capacity = s->capacity, .recent = s->recent, .kernels = s->kernels,
+    *c = (pl_cache){.n_layers = s->n_layers,
+                    .n_heads = s->n_kv_heads,
+                    .head_dim = s->head_dim,
+                    .capacity = s->capacity,
+                    .recent = s->recent,
+                    .kernels = s->kernels,
                     .stores = c->stores};
     pleach_status status = add_stores(c, s, err);
     if (c->n_stores == c->n_layers) c->recent = 0;
-    if (status == PLEACH_OK) *out = c;
-    else pl_cache_close(c);
+    if (status == PLEACH_OK)
+        *out = c;
+    else
+        pl_cache_close(c);
     return status;
 }
 
@@ -196,21 +211,25 @@ pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err
 
 /* ---- length ---------------------------------------------------------------------------------- */
 
-size_t pl_cache_length(const pl_cache *c) { return c->length; }
+size_t pl_cache_length(const pl_cache *c)
+{
+    return c->length;
+}
 
 /* The first page that a query at `position` or later sees. */
 static size_t first_seen(const store *l, size_t position)
 {
     size_t page = position / PL_CACHE_PAGE;
-    if (l->recent) return page - PL_MIN(page, l->window);
+    if (l->recent) return page - page % l->window;
     return l->window && position >= l->window ? (position - l->window + 1) / PL_CACHE_PAGE : 0;
 }
 
-/* The first page kept at a length: one more than is seen, so that a few tokens can be taken back. */
+/* The first page kept at a length: one more than is seen, so that a few tokens can be taken back.
+ */
 static size_t first_kept(const store *l, size_t length)
 {
     size_t seen = first_seen(l, length);
-    return seen ? seen - 1 : 0;
+    return seen && !l->recent ? seen - 1 : seen;
 }
 
 pleach_status pl_cache_check_room(const pl_cache *c, size_t n, pleach_error *err)
@@ -271,30 +290,51 @@ pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err)
     return PLEACH_OK;
 }
 
-void pl_cache_advance(pl_cache *c, size_t n) { c->length += n; }
-
-bool pl_cache_reaches(const pl_cache *c, size_t n)
+void pl_cache_advance(pl_cache *c, size_t n)
 {
-    if (n == 0 || n == c->length) return true;
+    c->length += n;
+}
+
+/* Whether the next token after n sees nothing that was given up: there may be nothing to see. */
+static bool store_reaches(const store *l, size_t n)
+{
+    size_t seen = first_seen(l, n);
+    return seen >= l->first || seen * PL_CACHE_PAGE == n;
+}
+
+static bool reaches(const pl_cache *c, size_t n)
+{
     for (size_t i = 0; i < c->n_stores; i++)
-        if (first_seen(&c->stores[i], n) < c->stores[i].first) return false;
+        if (!store_reaches(&c->stores[i], n)) return false;
     return true;
 }
 
-/* An empty cache has its pages from the first position on, whatever they held. */
-static void start_again(store *l)
+size_t pl_cache_reach(const pl_cache *c, size_t n)
 {
-    l->n_pages -= l->first;
-    if (l->first) memmove(l->pages, l->pages + l->first, l->n_pages * sizeof *l->pages);
-    l->first = 0;
+    size_t block = pages_of(c->recent) * PL_CACHE_PAGE;
+    if (n >= c->length) return c->length;
+    if (reaches(c, n)) return n;
+    if (block && reaches(c, n / block * block)) return n / block * block;
+    return 0;
+}
+
+/* Pages that hold nothing of the first n tokens, moved in front of those given up. */
+static void start_at(store *l, size_t n)
+{
+    size_t page = n / PL_CACHE_PAGE;
+    if (page >= l->first) return;
+    size_t gap = l->first - page;
+    memmove(l->pages + page, l->pages + l->first, (l->n_pages - l->first) * sizeof *l->pages);
+    l->first = page;
+    l->n_pages -= gap;
 }
 
 void pl_cache_truncate(pl_cache *c, size_t n)
 {
     if (n >= c->length) return;
-    assert(pl_cache_reaches(c, n));
+    assert(reaches(c, n));
     c->length = n;
-    for (size_t i = 0; n == 0 && i < c->n_stores; i++) start_again(&c->stores[i]);
+    for (size_t i = 0; i < c->n_stores; i++) start_at(&c->stores[i], n);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -302,8 +342,7 @@ void pl_cache_truncate(pl_cache *c, size_t n)
 /* Keys of one head in the page that holds `position`; its values follow. */
 static uint8_t *head_data(const store *l, size_t position, uint32_t head)
 {
-    return page_data(l->pages[position / PL_CACHE_PAGE]) +
-           head * (l->key_bytes + l->value_bytes);
+    return page_data(l->pages[position / PL_CACHE_PAGE]) + head * (l->key_bytes + l->value_bytes);
 }
 
 static void store_plain(const pl_cache *c, pl_kv type, uint8_t *run, size_t at, const float *src)
@@ -339,8 +378,7 @@ static void put(const pl_cache *c, const store *l, size_t position, size_t n, co
 {
     size_t D = c->head_dim;
     for (size_t i = 0; i < n; i++, position++)
-        for (uint32_t h = 0; h < c->n_heads; h++, k += D, v += D)
-            put_head(c, l, position, h, k, v);
+        for (uint32_t h = 0; h < c->n_heads; h++, k += D, v += D) put_head(c, l, position, h, k, v);
 }
 
 /* Where a layer's recent tokens are; NULL: nowhere. */
@@ -451,7 +489,10 @@ void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size
 
 /* ---- the file's pages ------------------------------------------------------------------------ */
 
-size_t pl_cache_stores(const pl_cache *c) { return c->n_stores; }
+size_t pl_cache_stores(const pl_cache *c)
+{
+    return c->n_stores;
+}
 
 void pl_cache_store_name(const pl_cache *c, size_t store, char name[PL_CACHE_STORE_NAME])
 {
@@ -528,10 +569,22 @@ pleach_status pl_cache_set_pages(pl_cache *c, size_t store_, size_t length, cons
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-pl_kv pl_cache_type(const pl_cache *c, uint32_t layer) { return c->stores[layer].type; }
-uint32_t pl_cache_layers(const pl_cache *c) { return c->n_layers; }
-size_t pl_cache_capacity(const pl_cache *c) { return c->capacity; }
-size_t pl_cache_recent(const pl_cache *c) { return c->recent; }
+pl_kv pl_cache_type(const pl_cache *c, uint32_t layer)
+{
+    return c->stores[layer].type;
+}
+uint32_t pl_cache_layers(const pl_cache *c)
+{
+    return c->n_layers;
+}
+size_t pl_cache_capacity(const pl_cache *c)
+{
+    return c->capacity;
+}
+size_t pl_cache_recent(const pl_cache *c)
+{
+    return c->recent;
+}
 
 uint64_t pl_cache_bytes(const pl_cache *c)
 {

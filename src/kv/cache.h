@@ -4,9 +4,9 @@
  * own, growing page by page as tokens come. Pages are shared between forked caches until one of
  * them writes, and given up once a sliding window has left them behind.
  *
- * What is stored at a position depends on that position's keys and values alone, and whether a query
- * sees it packed or as a recent token on the two positions alone, never on how tokens came, so that
- * results do not either. */
+ * What is stored at a position depends on that position's keys and values alone, and whether a
+ * query sees it packed or as a recent token on the two positions alone, never on how tokens came,
+ * so that results do not either. */
 #ifndef PL_KV_CACHE_H
 #define PL_KV_CACHE_H
 
@@ -22,7 +22,8 @@ typedef struct pl_cache_settings {
     size_t capacity;           /* most tokens it may hold */
     const pl_kv *types;        /* [n_layers]; NULL: f32 */
     const uint32_t *windows;   /* [n_layers] positions that a query sees, 0: all; NULL: all */
-    size_t recent;             /* tokens that a query sees in bf16 where a layer is packed; 0: none */
+    size_t recent;             /* tokens in a block, rounded up to pages: where a layer is packed, a
+                                  query sees its own block in bf16; 0: all packed */
     const pl_kernels *kernels; /* borrowed until closing; may be NULL without packed types */
 } pl_cache_settings;
 
@@ -44,9 +45,11 @@ pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err);
 void pl_cache_put(pl_cache *c, uint32_t layer, size_t position, size_t n, const float *k,
                   const float *v);
 void pl_cache_advance(pl_cache *c, size_t n);
-/* Back to the first n tokens, n <= length; pl_cache_reaches says whether a window has left behind
- * what the next of them would see. Going back to none is always possible. */
-bool pl_cache_reaches(const pl_cache *c, size_t n);
+/* Where one can go back to for the first n tokens: n, or less, where what the next token would see
+ * was given up; tokens from there to n are to be computed again. Without windows it is no more than
+ * a block of recent tokens less. */
+size_t pl_cache_reach(const pl_cache *c, size_t n);
+/* Back to the first n tokens, n <= length, as pl_cache_reach has it. */
 void pl_cache_truncate(pl_cache *c, size_t n);
 
 /* Keys (values) of one head at consecutive positions [first, first+n) as f32 [n][head_dim]. Returns
@@ -58,8 +61,8 @@ const float *pl_cache_values(const pl_cache *c, uint32_t layer, uint32_t head, s
 
 /* Where the recent tokens of a packed layer are kept in bf16 beside its codes: the first position
  * that the query at `position` sees so, a multiple of PL_CACHE_PAGE; it sees all from there on so,
- * and codes before. SIZE_MAX where none are kept. At least the `recent` tokens up to the query's own
- * are among them. The accessors are as above, for such positions alone. */
+ * and codes before. SIZE_MAX where none are kept. The accessors are as above, for such positions
+ * alone. */
 size_t pl_cache_recent_from(const pl_cache *c, uint32_t layer, size_t position);
 const float *pl_cache_recent_keys(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                                   size_t n, float *scratch);
@@ -101,8 +104,8 @@ pl_kv pl_cache_type(const pl_cache *c, uint32_t layer);
 uint32_t pl_cache_layers(const pl_cache *c);
 size_t pl_cache_capacity(const pl_cache *c);
 size_t pl_cache_recent(const pl_cache *c); /* as in the settings; 0 when no layer is packed */
-/* Bytes of the pages held now, those shared included; of one token in all layers, recent ones apart;
- * and of the pages held once `length` tokens have come one by one. */
+/* Bytes of the pages held now, those shared included; of one token in all layers, recent ones
+ * apart; and of the pages held once `length` tokens have come one by one. */
 uint64_t pl_cache_bytes(const pl_cache *c);
 uint64_t pl_cache_token_bytes(const pl_cache *c);
 uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length);

@@ -60,37 +60,44 @@ typedef struct saving {
 static pleach_status each_byte(const saving *s, uint64_t *hash, pleach_error *err)
 {
     size_t n = pl_cache_length(s->c) * sizeof *s->ids;
-    if (hash) *hash = pl_hash(s->ids, n, *hash);
-    else PL_TRY(pl_safetensors_append(s->writer, s->ids, n, err));
+    if (hash)
+        *hash = pl_hash(s->ids, n, *hash);
+    else
+        PL_TRY(pl_safetensors_append(s->writer, s->ids, n, err));
     for (size_t store = 0; store < pl_cache_stores(s->c); store++) {
         size_t bytes = pl_cache_page_bytes(s->c, store);
         for (size_t i = 0; i < pl_cache_kept_pages(s->c, store); i++) {
             pl_cache_get_page(s->c, store, i, s->page);
-            if (hash) *hash = pl_hash(s->page, bytes, *hash);
-            else PL_TRY(pl_safetensors_append(s->writer, s->page, bytes, err));
+            if (hash)
+                *hash = pl_hash(s->page, bytes, *hash);
+            else
+                PL_TRY(pl_safetensors_append(s->writer, s->page, bytes, err));
         }
     }
     return PLEACH_OK;
 }
 
 static pleach_status write_file(saving *s, const description *d, const char *path,
-                                pl_tensor *tensors, char (*names)[PL_CACHE_STORE_NAME], pleach_error *err)
+                                pl_tensor *tensors, char (*names)[PL_CACHE_STORE_NAME],
+                                pleach_error *err)
 {
     uint64_t hash = hash_description(d);
     size_t n = pl_cache_stores(s->c);
     char checksum[HASH_SIZE];
     PL_TRY(each_byte(s, &hash, err));
     snprintf(checksum, sizeof checksum, "%016" PRIx64, hash);
-    const char *const metadata[] = {"format", FORMAT,    "version",   d->version, "model",
-                                    d->model, "arith",   d->arith,    "kv",       d->kv,
+    const char *const metadata[] = {"format", FORMAT,    "version",  d->version, "model",
+                                    d->model, "arith",   d->arith,   "kv",       d->kv,
                                     "recent", d->recent, "checksum", checksum,   NULL};
-    tensors[0] = (pl_tensor){.name = "ids", .type = PL_I32, .n_dims = 1,
-                             .shape = {pl_cache_length(s->c)}};
+    tensors[0] =
+        (pl_tensor){.name = "ids", .type = PL_I32, .n_dims = 1, .shape = {pl_cache_length(s->c)}};
     for (size_t i = 0; i < n; i++) {
         pl_cache_store_name(s->c, i, names[i]);
-        tensors[i + 1] = (pl_tensor){.name = names[i], .type = PL_U8, .n_dims = 2,
-                                     .shape = {pl_cache_kept_pages(s->c, i),
-                                               pl_cache_page_bytes(s->c, i)}};
+        tensors[i + 1] =
+            (pl_tensor){.name = names[i],
+                        .type = PL_U8,
+                        .n_dims = 2,
+                        .shape = {pl_cache_kept_pages(s->c, i), pl_cache_page_bytes(s->c, i)}};
     }
     PL_TRY(pl_safetensors_create_with(path, tensors, n + 1, metadata, &s->writer, err));
     pleach_status status = each_byte(s, NULL, err);

@@ -12,7 +12,10 @@ typedef uint8_t pl_kv;
 enum { PL_KV_F32 = 0, PL_KV_BF16 = 1 };
 #define PL_KV_PACKED(key_bits, value_bits) ((pl_kv)((key_bits) << 4 | (value_bits)))
 
-static inline bool pl_kv_is_packed(pl_kv type) { return type > PL_KV_BF16; }
+static inline bool pl_kv_is_packed(pl_kv type)
+{
+    return type > PL_KV_BF16;
+}
 
 /* The code of a packed type. */
 static inline pl_turboquant pl_kv_code(pl_kv type, uint32_t dim)

@@ -9,8 +9,7 @@
 
 void pleach_session_settings_defaults(pleach_session_settings *s)
 {
-    *s = (pleach_session_settings){
-        .kv = "f32", .kv_recent = PL_KV_RECENT, .batch = 512};
+    *s = (pleach_session_settings){.kv = "f32", .kv_recent = PL_KV_RECENT, .batch = 512};
 }
 
 pleach_status pleach_session_open(const pleach_model *m, const pleach_session_settings *settings,
@@ -25,12 +24,14 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
     s->model = m;
     s->context = pl_session_context(m->transformer->config, &set);
     s->batch = PL_MIN(set.batch ? set.batch : 512, s->context);
-    pleach_status status = pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels,
-                                                 &s->cache, err);
+    pleach_status status =
+        pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels, &s->cache, err);
     if (status == PLEACH_OK)
         status = pl_workspace_open(m->transformer, &m->compute, s->batch, &s->workspace, err);
-    if (status == PLEACH_OK) *out = s;
-    else pleach_session_close(s);
+    if (status == PLEACH_OK)
+        *out = s;
+    else
+        pleach_session_close(s);
     return status;
 }
 
@@ -65,34 +66,15 @@ pleach_status pleach_session_fork(const pleach_session *s, pleach_session **out,
     return PLEACH_OK;
 }
 
-size_t pleach_session_position(const pleach_session *s) { return pl_cache_length(s->cache); }
+size_t pleach_session_position(const pleach_session *s)
+{
+    return pl_cache_length(s->cache);
+}
 
 size_t pleach_session_ids(const pleach_session *s, const int32_t **ids)
 {
     *ids = s->ids;
     return pl_cache_length(s->cache);
-}
-
-/* The first n ids once more, from nothing. */
-static pleach_status compute_again(pleach_session *s, size_t n, pleach_error *err)
-{
-    int32_t *ids = pl_alloc(n, sizeof *ids);
-    if (!ids) return pl_fail_memory(err, "token ids", n * sizeof *ids);
-    memcpy(ids, s->ids, n * sizeof *ids);
-    pl_cache_truncate(s->cache, 0);
-    pleach_status status = pleach_session_feed(s, ids, n, NULL, err);
-    pl_free(ids);
-    return status;
-}
-
-pleach_status pleach_session_truncate(pleach_session *s, size_t n, pleach_error *err)
-{
-    PL_FAIL_IF(n > pl_cache_length(s->cache), err, PLEACH_ERR_ARGUMENT,
-               "cannot go back to %zu tokens: the session holds %zu", n,
-               pl_cache_length(s->cache));
-    if (!pl_cache_reaches(s->cache, n)) return compute_again(s, n, err);
-    pl_cache_truncate(s->cache, n);
-    return PLEACH_OK;
 }
 
 /* Everything that can be refused, before anything changes. */
@@ -119,7 +101,20 @@ static pleach_status feed_batch(pleach_session *s, const int32_t *ids, size_t n,
     PL_TRY(pl_cache_reserve(s->cache, n, err));
     PL_TRY(pl_transformer_forward(m->transformer, &m->compute, s->workspace, s->cache, ids, n, skip,
                                   skip < n ? logits : NULL, err));
-    memcpy(s->ids + at, ids, n * sizeof *ids);
+    memmove(s->ids + at, ids, n * sizeof *ids); /* they may be those very ids */
+    return PLEACH_OK;
+}
+
+pleach_status pleach_session_truncate(pleach_session *s, size_t n, pleach_error *err)
+{
+    PL_FAIL_IF(n > pl_cache_length(s->cache), err, PLEACH_ERR_ARGUMENT,
+               "cannot go back to %zu tokens: the session holds %zu", n, pl_cache_length(s->cache));
+    size_t reach = pl_cache_reach(s->cache, n);
+    pl_cache_truncate(s->cache, reach);
+    for (size_t part; reach < n; reach += part) {
+        part = PL_MIN(s->batch, n - reach);
+        PL_TRY(feed_batch(s, s->ids + reach, part, part, NULL, err));
+    }
     return PLEACH_OK;
 }
 
@@ -127,15 +122,15 @@ pleach_status pleach_session_feed_all(pleach_session *s, const int32_t *ids, siz
                                       float *logits, pleach_error *err)
 {
     size_t start = pl_cache_length(s->cache), vocab = s->model->transformer->config->vocab_size;
-    PL_FAIL_IF(first > n, err, PLEACH_ERR_ARGUMENT,
-               "logits from position %zu of only %zu tokens", first, n);
+    PL_FAIL_IF(first > n, err, PLEACH_ERR_ARGUMENT, "logits from position %zu of only %zu tokens",
+               first, n);
     PL_TRY(prepare(s, ids, n, err));
     for (size_t done = 0; done < n;) {
         size_t part = PL_MIN(s->batch, n - done), skip = first > done ? first - done : 0;
         skip = PL_MIN(skip, part);
         pleach_status status = feed_batch(s, ids + done, part, skip, logits, err);
         if (status != PLEACH_OK) {
-            if (pl_cache_reaches(s->cache, start)) pl_cache_truncate(s->cache, start);
+            if (pl_cache_reach(s->cache, start) == start) pl_cache_truncate(s->cache, start);
             return status;
         }
         if (logits) logits += (part - skip) * vocab;

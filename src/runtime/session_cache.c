@@ -25,9 +25,13 @@ pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_set
     uint32_t windows[PL_MAX_LAYERS];
     PL_TRY(pl_kv_parse(s->kv ? s->kv : "f32", g->n_layers, types, err));
     for (uint32_t i = 0; i < g->n_layers; i++) windows[i] = pl_config_window(g, i);
-    pl_cache_settings set = {.n_layers = g->n_layers, .n_kv_heads = g->n_kv_heads,
-                             .head_dim = g->head_dim, .capacity = pl_session_context(g, s),
-                             .types = types, .windows = windows, .recent = s->kv_recent,
+    pl_cache_settings set = {.n_layers = g->n_layers,
+                             .n_kv_heads = g->n_kv_heads,
+                             .head_dim = g->head_dim,
+                             .capacity = pl_session_context(g, s),
+                             .types = types,
+                             .windows = windows,
+                             .recent = s->kv_recent,
                              .kernels = kernels};
     return pl_cache_open(&set, out, err);
 }

@@ -42,7 +42,8 @@ static pleach_status fingerprint(const pleach_model *m, char text[17], pleach_er
 
 static pl_cache_origin origin_of(const pleach_model *m, const char *fingerprint)
 {
-    return (pl_cache_origin){.model = fingerprint, .arith = pleach_arith_name(m->compute.arith),
+    return (pl_cache_origin){.model = fingerprint,
+                             .arith = pleach_arith_name(m->compute.arith),
                              .vocab = m->transformer->config->vocab_size};
 }
 

@@ -149,12 +149,12 @@ static void check_answers(const char *name)
                 answer(s, want, vocab, want_ids);
                 pleach_session_close(s);
             }
-            for (size_t w = threads > 1; w < PL_COUNT(ways); w += threads > 3 ? 2 : 1) {
+            for (size_t w = threads > 1; w<PL_COUNT(ways); w += threads> 3 ? 2 : 1) {
                 pleach_session *s = ways[w](m, types[t], ids, got);
                 answer(s, got, vocab, got_ids);
                 if (memcmp(got, want, bytes) || memcmp(got_ids, want_ids, sizeof want_ids))
-                    fail_msg("%s, %s, %d threads, way %zu: another answer", name, types[t],
-                             threads, w);
+                    fail_msg("%s, %s, %d threads, way %zu: another answer", name, types[t], threads,
+                             w);
                 pleach_session_close(s);
             }
             pleach_model_close(m);
@@ -214,7 +214,8 @@ static void a_window_of_64_works_at_its_edges(void **state)
     const struct {
         const char *kv;
         double most;
-    } kinds[] = {{"f32", 0}, {"bf16", 0.02}, {"k8v8", 0.04}, {"k8v3", 0.5}, {"k4v4", 0.4}, {"k8v3@1000", 0.02}, {"k2v2@64", 0.3}};
+    } kinds[] = {{"f32", 0},    {"bf16", 0.02},      {"k8v8", 0.04},  {"k8v3", 0.5},
+                 {"k4v4", 0.4}, {"k8v3@1000", 0.02}, {"k8v3@64", 0.4}};
     for (size_t k = 0; k < PL_COUNT(kinds); k++) {
         double worst = 0;
         s = open_kv(m, kinds[k].kv, N, 512);
@@ -372,7 +373,8 @@ static void other_files_are_refused(void **state)
     refuse(m, "k8v3", 99, v.path, PLEACH_ERR_LIMIT, "100 tokens and the context holds 99");
     refuse(m, "k8v3", 512, CHECKPOINTS "qwen3-qknorm/model.safetensors", PLEACH_ERR_FORMAT,
            "expected the format pleach-session, found pt");
-    refuse(m, "k8v3", 512, CHECKPOINTS "qwen3-qknorm/config.json", PLEACH_ERR_FORMAT, "config.json");
+    refuse(m, "k8v3", 512, CHECKPOINTS "qwen3-qknorm/config.json", PLEACH_ERR_FORMAT,
+           "config.json");
     refuse(m, "k8v3", 512, "no-such-file", PLEACH_ERR_MISSING, "no-such-file");
     write_changed(&v, "\"version\":\"1\"", "\"version\":\"2\"");
     refuse(m, "k8v3", 512, v.path, PLEACH_ERR_MISMATCH, "version of the session file: expected 1");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Facts told early and asked for late: twenty of them spread over a text, and all told so far asked
- * for at lengths of 512, 1024, ... tokens, each in a fork of the session, with a packed cache beside
- * one in f32. Wants the real model (PLEACH_SMOLLM2) and is skipped without it; PLEACH_RETRIEVAL is
- * the longest text in tokens, 2048 if not said. */
+ * for at lengths of 512, 1024, ... tokens, each in a fork of the session, with a packed cache
+ * beside one in f32. Wants the real model (PLEACH_SMOLLM2) and is skipped without it;
+ * PLEACH_RETRIEVAL is the longest text in tokens, 2048 if not said. */
 #include "support.h"
 
 enum { FACTS = 20, MOST_LENGTHS = 6 };
