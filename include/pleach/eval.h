@@ -26,7 +26,7 @@ typedef struct pleach_eval_settings {
     pleach_score score;  /* default ALL */
     const char *kv;      /* types of the model's cache, as in pleach_session_settings; default "f32".
                             The teacher's is f32 */
-    size_t kv_recent;    /* as in pleach_session_settings; default 64 */
+    size_t kv_recent;    /* as in pleach_session_settings; default 128 */
     /* Called after each chunk; non-zero return stops. May be NULL. */
     int (*progress)(void *user, size_t done, size_t total, double perplexity);
     void *user;

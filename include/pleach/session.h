@@ -30,7 +30,7 @@ typedef struct pleach_session_settings {
                          8-bit keys (8, 5, 4, 2) and 3-bit values (8, 5, 4, 3, 2); some layers in
                          another: "k8v3,0-1:bf16". docs/kv.md. Borrowed for the call */
     size_t kv_recent; /* a packed layer sees a query's own block of so many tokens, rounded up to a
-                         multiple of 64, in bf16; default 64; 0: none */
+                         multiple of 64, in bf16; default 128; 0: none */
     size_t batch;     /* tokens computed at once in a prompt; default 512. No influence on results */
     unsigned char reserved[32];
 } pleach_session_settings;

@@ -8,7 +8,7 @@
 #include "pleach/session.h"
 
 /* Measured: docs/kv.md, "Quality". */
-enum { PL_KV_RECENT = 64 };
+enum { PL_KV_RECENT = 128 };
 
 struct pleach_session {
     const pleach_model *model;
