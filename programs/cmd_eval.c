@@ -92,6 +92,7 @@ static int evaluate(const eval_values *v, const pleach_model *m, const pleach_mo
     pleach_status status = pleach_eval(m, teacher, text, size, &s, &result, &err);
     progress_end();
     if (status != PLEACH_OK) return fail_status(&err);
+    warn_of_cache(&result.cache);
     if (v->json) return print_result_json(&result, teacher != NULL);
     print_result(&result, teacher != NULL);
     return EXIT_OK;

@@ -135,7 +135,7 @@ static int run(const void *values)
     const inspect_values *v = values;
     pleach_checkpoint *c = NULL;
     pleach_checkpoint_totals totals;
-    pleach_cache_info cache;
+    pleach_cache_info cache = {0};
     pleach_error err;
     if (check_session(&v->session) != EXIT_OK) return EXIT_USAGE;
     json_t *list = v->json ? json_array() : NULL;
@@ -152,6 +152,7 @@ static int run(const void *values)
                                  cache.context ? cache_json(&cache) : json_null(), "tensors", list));
     else
         print_totals(&totals, &cache);
+    if (result == EXIT_OK) warn_of_cache(&cache);
     json_decref(list);
     pleach_checkpoint_close(c);
     return result;

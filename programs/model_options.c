@@ -78,12 +78,21 @@ void session_settings(const session_values *v, pleach_session_settings *s)
     s->kv_recent = (size_t)v->recent;
 }
 
+void warn_of_cache(const pleach_cache_info *info)
+{
+    if (info->warning) fprintf(stderr, "pleach: warning: %s: %s\n", info->types, info->warning);
+}
+
 int open_session(const pleach_model *m, const session_values *v, pleach_session **out)
 {
+    pleach_cache_info info;
     pleach_error err;
     pleach_session_settings s;
     session_settings(v, &s);
-    return pleach_session_open(m, &s, out, &err) == PLEACH_OK ? EXIT_OK : fail_status(&err);
+    if (pleach_session_open(m, &s, out, &err) != PLEACH_OK) return fail_status(&err);
+    pleach_session_cache_info(*out, &info);
+    warn_of_cache(&info);
+    return EXIT_OK;
 }
 
 int check_session(const session_values *v)
@@ -110,9 +119,10 @@ void print_session_cache(FILE *to, const pleach_session *s)
 
 json_t *cache_json(const pleach_cache_info *i)
 {
-    return json_pack("{s:o, s:I, s:o, s:I, s:I, s:I}", "types", json_text(i->types), "recent",
+    return json_pack("{s:o, s:I, s:o, s:I, s:I, s:I, s:s?}", "types", json_text(i->types), "recent",
                      (json_int_t)i->recent, "bits", json_number(i->bits), "token_bytes", (json_int_t)i->token_bytes, "context",
-                     (json_int_t)i->context, "context_bytes", (json_int_t)i->context_bytes);
+                     (json_int_t)i->context, "context_bytes", (json_int_t)i->context_bytes,
+                     "warning", i->warning);
 }
 
 void sampling_from_values(const sampling_values *v, pleach_sampling *s)

@@ -80,6 +80,7 @@ typedef struct pleach_cache_info {
     uint64_t context_bytes; /* of a full context, in pages of 64 tokens; a layer with a sliding
                                window holds that and up to two pages more */
     uint64_t bytes;         /* held now; forked sessions count what they share each */
+    const char *warning;    /* what these types are known to do to this model, or NULL */
 } pleach_cache_info;
 
 PLEACH_API void pleach_session_cache_info(const pleach_session *s, pleach_cache_info *info);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From a session's settings to its cache, and what that takes. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/cpu.h"
@@ -36,7 +37,44 @@ pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_set
     return pl_cache_open(&set, out, err);
 }
 
-static void describe(const pl_config *g, const pl_cache *c, size_t context, pleach_cache_info *info)
+/* ---- what a cache takes ---------------------------------------------------------------------- */
+
+/* Some channels of a layer's keys are made far larger than the others of their group, whose numbers
+ * then share a few codes. */
+static bool has_outliers(const pl_layer *l, uint32_t dim)
+{
+    enum { GROUP = PL_TURBOQUANT_GROUP, FAR = 8 };
+    for (uint32_t i = 0; l->k_norm && i < dim; i += GROUP) {
+        uint32_t end = PL_MIN(i + GROUP, dim);
+        float sum = 0, most = 0;
+        for (uint32_t d = i; d < end; d++) {
+            sum += fabsf(l->k_norm[d]);
+            most = fmaxf(most, fabsf(l->k_norm[d]));
+        }
+        if (most * (float)(end - i) > FAR * sum) return true;
+    }
+    return false;
+}
+
+/* layers: NULL when only the config is known. */
+static const char *warning_of(const pl_config *g, const pl_layer *layers, const pl_cache *c)
+{
+    const char *warning = NULL;
+    for (uint32_t i = 0; i < g->n_layers; i++) {
+        uint32_t bits = pl_kv_code(pl_cache_type(c, i), g->head_dim).key_bits;
+        if (!pl_cache_packed(c, i) || bits == 8) continue;
+        if (bits == 2)
+            return "2-bit keys: answers are nonsense with most models; use 4 bits or more";
+        if (g->attention_bias || (layers && has_outliers(&layers[i], g->head_dim)))
+            warning =
+                "some channels of this model's keys are far larger than others and spoil keys "
+                "of less than 8 bits; use 8";
+    }
+    return warning;
+}
+
+static void describe(const pl_config *g, const pl_layer *layers, const pl_cache *c, size_t context,
+                     pleach_cache_info *info)
 {
     pl_kv types[PL_MAX_LAYERS];
     for (uint32_t i = 0; i < g->n_layers; i++) types[i] = pl_cache_type(c, i);
@@ -46,7 +84,8 @@ static void describe(const pl_config *g, const pl_cache *c, size_t context, plea
                                 .recent = pl_cache_recent(c),
                                 .token_bytes = pl_cache_token_bytes(c),
                                 .context_bytes = pl_cache_bytes_at(c, context),
-                                .bytes = pl_cache_bytes(c)};
+                                .bytes = pl_cache_bytes(c),
+                                .warning = warning_of(g, layers, c)};
     info->bits = 8 * (double)info->token_bytes / numbers;
     snprintf(info->types, sizeof info->types, "%s", spec ? spec : "");
     pl_free(spec);
@@ -54,7 +93,8 @@ static void describe(const pl_config *g, const pl_cache *c, size_t context, plea
 
 void pleach_session_cache_info(const pleach_session *s, pleach_cache_info *info)
 {
-    describe(s->model->transformer->config, s->cache, s->context, info);
+    const pl_transformer *t = s->model->transformer;
+    describe(t->config, t->layers, s->cache, s->context, info);
 }
 
 pleach_status pleach_checkpoint_cache_info(const pleach_checkpoint *c,
@@ -71,7 +111,7 @@ pleach_status pleach_checkpoint_cache_info(const pleach_checkpoint *c,
     PL_TRY(pl_checkpoint_config(c, &g, err));
     pl_kernels_init(&kernels, PL_CPU_C);
     PL_TRY(pl_session_cache_open(g, &set, &kernels, &cache, err));
-    describe(g, cache, pl_session_context(g, &set), info);
+    describe(g, NULL, cache, pl_session_context(g, &set), info);
     pl_cache_close(cache);
     return PLEACH_OK;
 }

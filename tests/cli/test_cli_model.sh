@@ -78,6 +78,7 @@ expect 0 '' "$PLEACH" run "$packed_kv" --ids "$work/ids.txt" --json -n 4 --kv k8
 expect_output '"cached_tokens": 39'
 expect_output '"types": "k8v3"'
 expect 0 '' "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k4v2 --kv-recent 64
+expect 0 'warning: k2v2: 2-bit keys: ' "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k2v2
 expect 2 '--kv-recent: expected a whole number' "$PLEACH" run "$packed_kv" "${ids[@]}" --kv-recent -1
 expect 0 '' "$PLEACH" run "$model" --ids "$work/ids.txt" --json -n 4
 expect_output '"new_tokens": 4'

@@ -6,6 +6,8 @@
 
 #include <fcntl.h>
 
+#include "base/half.h"
+
 enum { PROMPT = 150, ANSWER = 12 };
 
 /* "@N": with N recent tokens in bf16. */
@@ -236,6 +238,84 @@ static void a_window_of_64_works_at_its_edges(void **state)
     pl_free(plain);
     pl_free(row);
     pleach_model_close(m);
+    remove_folder(&f, (const char *const[]){"config.json", "model.safetensors"}, 2);
+}
+
+/* qwen3-qknorm with two channels of every key 32 times as large and those of the query as much
+ * smaller: the same function. Channels that a rotation turns together get the same factor. */
+static void plant_outliers(const folder *f)
+{
+    enum { HALF = 32, CHANNEL = 5 };
+    const char *source = CHECKPOINTS "qwen3-qknorm/model.safetensors";
+    pl_safetensors *s;
+    char *bytes, *path = pl_path_join(f->path, "model.safetensors");
+    size_t size;
+    must(pl_read_file(source, 1 << 28, &bytes, &size, &err));
+    must(pl_safetensors_open_memory(source, bytes, size, &s, &err));
+    for (size_t i = 0; i < pl_safetensors_count(s); i++) {
+        const pl_tensor *t = pl_safetensors_tensor(s, i);
+        bool key = strstr(t->name, "k_norm") != NULL;
+        if (!key && !strstr(t->name, "q_norm")) continue;
+        assert_true(t->type == PL_BF16 && t->n_bytes == 2 * 2 * HALF);
+        for (int c = CHANNEL; c < 2 * HALF; c += HALF) {
+            uint16_t w, *at = (uint16_t *)(uintptr_t)t->data + c;
+            memcpy(&w, at, sizeof w);
+            w = pl_f32_to_bf16(pl_bf16_to_f32(w) * (key ? 32 : 1 / 32.0f));
+            memcpy(at, &w, sizeof w);
+        }
+    }
+    must(pl_write_file(path, bytes, size, &err));
+    pl_safetensors_close(s);
+    pl_free(bytes);
+    pl_free(path);
+    folder_link(f, "config.json", CHECKPOINTS "qwen3-qknorm/config.json");
+}
+
+static void outliers_among_keys_are_warned_of(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    const struct {
+        const char *kv;
+        double most;
+        bool warns;
+    } kinds[] = {{"f32", 0, false},   {"bf16", 0.02, false}, {"k8v8", 0.1, false},
+                 {"k5v8", 0.8, true}, {"k4v8", 1.2, true},   {"k8v8,1:k4v4", 1.2, true}};
+    folder f = make_folder();
+    plant_outliers(&f);
+    pleach_model *m = open_model(CHECKPOINTS "qwen3-qknorm", NULL, PLEACH_ARITH_INT16, 2);
+    pleach_model *planted = open_model(f.path, NULL, PLEACH_ARITH_INT16, 2);
+    size_t vocab = vocab_of(m);
+    float *want = pl_alloc(vocab, sizeof *want), *got = pl_alloc(vocab, sizeof *got);
+    int32_t ids[N];
+    make_ids(ids, N, 11);
+    pleach_session *s = open_kv(m, "f32", N, 512);
+    must(pleach_session_feed(s, ids, N, want, &err));
+    pleach_session_close(s);
+    for (size_t k = 0; k < PL_COUNT(kinds); k++) {
+        pleach_cache_info info;
+        s = open_kv(planted, kinds[k].kv, N, 512);
+        must(pleach_session_feed(s, ids, N, got, &err));
+        double off = distance(want, got, vocab);
+        print_message("%s: logits off by %.4f of their deviation\n", kinds[k].kv, off);
+        assert_true(off <= kinds[k].most);
+        pleach_session_cache_info(s, &info);
+        assert_true((info.warning != NULL) == kinds[k].warns);
+        pleach_session_close(s);
+    }
+    s = open_kv(m, "k4v4", N, 512);
+    pleach_cache_info info;
+    pleach_session_cache_info(s, &info);
+    assert_null(info.warning);
+    pleach_session_close(s);
+    s = open_kv(m, "k8v8,1:k2v8", N, 512);
+    pleach_session_cache_info(s, &info);
+    assert_non_null(strstr(info.warning, "2-bit keys"));
+    pleach_session_close(s);
+    pl_free(want);
+    pl_free(got);
+    pleach_model_close(m);
+    pleach_model_close(planted);
     remove_folder(&f, (const char *const[]){"config.json", "model.safetensors"}, 2);
 }
 
@@ -479,6 +559,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_answer_is_always_the_same),
         cmocka_unit_test(a_window_of_64_works_at_its_edges),
+        cmocka_unit_test(outliers_among_keys_are_warned_of),
         cmocka_unit_test(generation_goes_back_past_a_window),
         cmocka_unit_test(the_context_ends_an_answer),
         cmocka_unit_test(other_files_are_refused),
