@@ -17,6 +17,8 @@ struct pl_turboquant;
 typedef void pl_attend_prepare_fn(float *dst, const float *q, size_t rows,
                                   const struct pl_turboquant *type);
 
+pl_attend_prepare_fn pl_attend_prepare_c; /* the numbers as they are, then the sums */
+
 /* pl_attend_fn on a page of PL_ATTEND_BLOCK positions, of which the first n are filled: t->q is
  * what prepare made, and t->out sums the rotated values, so that it wants pl_turboquant_unrotate
  * once all blocks are in.

@@ -48,6 +48,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_affine_avx512(k);
     pl_kernels_init_trellis_avx512(k);
     pl_kernels_init_float_avx512(k);
+    pl_kernels_init_packed_avx512(k);
     if (cpu & PL_CPU_AVX512BF16) pl_kernels_init_float_avx512bf16(k);
 #elif defined(__aarch64__)
     if (!(cpu & PL_CPU_NEON)) return;
@@ -60,6 +61,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_expand_neon(k);
     pl_kernels_init_float_neon(k);
     pl_kernels_init_attention_neon(k);
+    pl_kernels_init_packed_neon(k);
     if (!(cpu & PL_CPU_DOTPROD)) return;
     pl_kernels_init_trellis_dotprod(k);
 #endif

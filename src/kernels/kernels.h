@@ -119,6 +119,8 @@ void pl_kernels_init_attention_avx2(pl_kernels *k);
 void pl_kernels_init_attention_neon(pl_kernels *k);
 void pl_kernels_init_packed_c(pl_kernels *k);
 void pl_kernels_init_packed_avx2(pl_kernels *k);
+void pl_kernels_init_packed_avx512(pl_kernels *k);
+void pl_kernels_init_packed_neon(pl_kernels *k);
 
 /* What a computation needs besides its operands: borrowed by whoever computes. */
 typedef struct pl_compute {

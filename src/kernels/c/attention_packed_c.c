@@ -7,11 +7,14 @@
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 
-static void prepare_c(float *dst, const float *q, size_t rows, const pl_turboquant *type)
+void pl_attend_prepare_c(float *dst, const float *q, size_t rows, const pl_turboquant *type)
 {
     size_t D = type->dim;
-    for (size_t r = 0; r < rows; r++)
-        memcpy(dst + r * (D + PL_ATTEND_SUMS), q + r * D, D * sizeof *q);
+    for (; rows; rows--, q += D, dst += D + PL_ATTEND_SUMS) {
+        memcpy(dst, q, D * sizeof *q);
+        memset(dst + D, 0, PL_ATTEND_SUMS * sizeof *dst);
+        for (size_t i = 0; i < D; i++) dst[D + i / PL_TURBOQUANT_GROUP] += q[i];
+    }
 }
 
 /* The positions that any row sees. */
@@ -79,6 +82,6 @@ static void attend_packed_c(const pl_attend_tile *t, const pl_turboquant *type,
 
 void pl_kernels_init_packed_c(pl_kernels *k)
 {
-    k->attend_prepare = prepare_c;
+    k->attend_prepare = pl_attend_prepare_c;
     k->attend_packed = attend_packed_c;
 }
