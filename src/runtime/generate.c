@@ -54,6 +54,7 @@ static pleach_status feed_prompt(generation *g, const int32_t *prompt, size_t n,
     PL_FAIL_IF(n > s->context, err, PLEACH_ERR_LIMIT,
                "the prompt has %zu tokens and the context holds %zu", n, s->context);
     while (same < held && same < n - 1 && s->ids[same] == prompt[same]) same++;
+    same = pl_cache_reach(s->cache, same); /* what was dropped is computed again below, in pieces */
     PL_TRY(pleach_session_truncate(s, same, err));
     *cached = same;
     size_t most = g->on_text ? PIECE : n;

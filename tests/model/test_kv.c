@@ -319,23 +319,27 @@ static void outliers_among_keys_are_warned_of(void **state)
     remove_folder(&f, (const char *const[]){"config.json", "model.safetensors"}, 2);
 }
 
-/* A prompt that shares only its beginning with what a session with windows holds. */
-static void generation_goes_back_past_a_window(void **state)
+/* A prompt that shares only its first tokens with what a session holds: `cached` of them are used.
+ */
+static void check_reuse(const char *name, const char *kv, size_t shared, size_t cached)
 {
-    (void)state;
-    pleach_model *m = open_model(CHECKPOINTS "mistral-swa", NULL, PLEACH_ARITH_INT16, 2);
+    char path[512];
+    snprintf(path, sizeof path, CHECKPOINTS "%s", name);
+    pleach_model *m = open_model(path, NULL, PLEACH_ARITH_INT16, 2);
     pleach_generation set;
+    pleach_generation_stats stats;
     int32_t ids[300], other[300];
     make_ids(ids, 300, 1);
     make_ids(other, 300, 2);
-    memcpy(other, ids, 20 * sizeof *ids);
+    memcpy(other, ids, shared * sizeof *ids);
     pleach_generation_defaults(&set);
     set.max_tokens = 10;
     set.ignore_end = 1;
-    pleach_session *used = open_kv(m, "k8v3", 512, 512), *fresh = open_kv(m, "k8v3", 512, 512);
+    pleach_session *used = open_kv(m, kv, 512, 512), *fresh = open_kv(m, kv, 512, 512);
     const int32_t *a, *b;
     must(pleach_generate(used, ids, 300, &set, NULL, NULL, NULL, &err));
-    must(pleach_generate(used, other, 250, &set, NULL, NULL, NULL, &err));
+    must(pleach_generate(used, other, 250, &set, NULL, NULL, &stats, &err));
+    assert_int_equal(stats.cached_tokens, cached);
     must(pleach_generate(fresh, other, 250, &set, NULL, NULL, NULL, &err));
     assert_int_equal(pleach_session_ids(used, &a), 260);
     assert_int_equal(pleach_session_ids(fresh, &b), 260);
@@ -343,6 +347,17 @@ static void generation_goes_back_past_a_window(void **state)
     pleach_session_close(used);
     pleach_session_close(fresh);
     pleach_model_close(m);
+}
+
+static void generation_uses_what_is_left_of_a_prefix(void **state)
+{
+    (void)state;
+    check_reuse("qwen3-qknorm", "k8v3", 200, 200);
+    check_reuse("qwen3-qknorm", "k8v3@64", 200, 192); /* to where a block begins */
+    check_reuse("qwen3-qknorm", "k8v3@128", 200, 128);
+    check_reuse("qwen3-qknorm", "k8v3@1000", 200, 200); /* still the same block */
+    check_reuse("mistral-swa", "f32", 20, 0);           /* the window has left it behind */
+    check_reuse("mistral-swa", "f32", 249, 249);
 }
 
 /* Prompts at the context's end: an answer ends there, and nothing spins. */
@@ -560,7 +575,7 @@ int main(void)
         cmocka_unit_test(the_answer_is_always_the_same),
         cmocka_unit_test(a_window_of_64_works_at_its_edges),
         cmocka_unit_test(outliers_among_keys_are_warned_of),
-        cmocka_unit_test(generation_goes_back_past_a_window),
+        cmocka_unit_test(generation_uses_what_is_left_of_a_prefix),
         cmocka_unit_test(the_context_ends_an_answer),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(damaged_files_are_refused),
