@@ -13,6 +13,7 @@
 #include "attention.h"
 #include "attention_packed.h"
 #include "base/pool.h"
+#include "codes.h"
 #include "crossovers.h"
 #include "product.h"
 #include "product_float.h"

@@ -39,12 +39,7 @@ static PL_ALWAYS_INLINE void forward(uint16_t *minima, const int16_t *values, co
         forward(minima, values, x, steps, skip, k, L);                                             \
     }
 
-PL_VITERBI_FORWARD(2, 12)
-PL_VITERBI_FORWARD(3, 12)
-PL_VITERBI_FORWARD(4, 12)
-PL_VITERBI_FORWARD(2, 16)
-PL_VITERBI_FORWARD(3, 16)
-PL_VITERBI_FORWARD(4, 16)
+PL_EACH_CODE(PL_VITERBI_FORWARD)
 
 static void set_forward(pl_kernels *k)
 {
@@ -65,12 +60,7 @@ static void set_forward(pl_kernels *k)
         trace(states, group, minima, values, x, steps, skip, k, L);                                \
     }
 
-PL_VITERBI_TRACE(2, 12)
-PL_VITERBI_TRACE(3, 12)
-PL_VITERBI_TRACE(4, 12)
-PL_VITERBI_TRACE(2, 16)
-PL_VITERBI_TRACE(3, 16)
-PL_VITERBI_TRACE(4, 16)
+PL_EACH_CODE(PL_VITERBI_TRACE)
 
 static void set_trace(pl_kernels *k)
 {

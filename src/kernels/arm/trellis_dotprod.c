@@ -337,24 +337,14 @@ static PL_ALWAYS_INLINE void axis1(const pl_trellis_product *p, int k, int L)
         axis1(p, k, L);                                                                            \
     }
 
-TRELLIS_KERNELS(2, 12)
-TRELLIS_KERNELS(3, 12)
-TRELLIS_KERNELS(4, 12)
-TRELLIS_KERNELS(2, 16)
-TRELLIS_KERNELS(3, 16)
-TRELLIS_KERNELS(4, 16)
+PL_EACH_CODE(TRELLIS_KERNELS)
 
 void pl_kernels_init_trellis_dotprod(pl_kernels *table)
 {
     table->product.prepare_i8 = prepare;
 #define SET(k, L)                                                                                  \
     table->product.axis0_i8[k - 2][L == 16] = axis0_i8_k##k##_l##L##_dotprod;                      \
-    table->product.axis1_i8[k - 2][L == 16] = axis1_i8_k##k##_l##L##_dotprod
-    SET(2, 12);
-    SET(3, 12);
-    SET(4, 12);
-    SET(2, 16);
-    SET(3, 16);
-    SET(4, 16);
+    table->product.axis1_i8[k - 2][L == 16] = axis1_i8_k##k##_l##L##_dotprod;
+    PL_EACH_CODE(SET)
 #undef SET
 }

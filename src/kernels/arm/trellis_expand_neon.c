@@ -78,23 +78,13 @@ static PL_ALWAYS_INLINE void decode(float *dst, const uint8_t *codes, size_t T, 
         decode(dst, codes, T, blocks, scale, k, L);                                                \
     }
 
-EXPAND_KERNELS(2, 12)
-EXPAND_KERNELS(3, 12)
-EXPAND_KERNELS(4, 12)
-EXPAND_KERNELS(2, 16)
-EXPAND_KERNELS(3, 16)
-EXPAND_KERNELS(4, 16)
+PL_EACH_CODE(EXPAND_KERNELS)
 
 void pl_kernels_init_expand_neon(pl_kernels *table)
 {
 #define SET(k, L)                                                                                  \
     table->floats.expand[k - 2][L == 16] = expand_k##k##_l##L##_neon;                              \
-    table->floats.decode[k - 2][L == 16] = decode_k##k##_l##L##_neon
-    SET(2, 12);
-    SET(3, 12);
-    SET(4, 12);
-    SET(2, 16);
-    SET(3, 16);
-    SET(4, 16);
+    table->floats.decode[k - 2][L == 16] = decode_k##k##_l##L##_neon;
+    PL_EACH_CODE(SET)
 #undef SET
 }

@@ -246,12 +246,7 @@ static void prepare1_bf16_neon(void *dst, const float *x, size_t n, size_t block
     PRODUCT(axis0, bf16, PL_FLOAT_BF16, k, L)                                                      \
     PRODUCT(axis1, bf16, PL_FLOAT_BF16, k, L)
 
-FLOAT_KERNELS(2, 12)
-FLOAT_KERNELS(3, 12)
-FLOAT_KERNELS(4, 12)
-FLOAT_KERNELS(2, 16)
-FLOAT_KERNELS(3, 16)
-FLOAT_KERNELS(4, 16)
+PL_EACH_CODE(FLOAT_KERNELS)
 
 void pl_kernels_init_float_neon(pl_kernels *table)
 {
@@ -262,12 +257,7 @@ void pl_kernels_init_float_neon(pl_kernels *table)
     f->axis0[PL_FLOAT_F32][k - 2][L == 16] = axis0_f32_k##k##_l##L##_neon;                         \
     f->axis1[PL_FLOAT_F32][k - 2][L == 16] = axis1_f32_k##k##_l##L##_neon;                         \
     f->axis0[PL_FLOAT_BF16][k - 2][L == 16] = axis0_bf16_k##k##_l##L##_neon;                       \
-    f->axis1[PL_FLOAT_BF16][k - 2][L == 16] = axis1_bf16_k##k##_l##L##_neon
-    SET(2, 12);
-    SET(3, 12);
-    SET(4, 12);
-    SET(2, 16);
-    SET(3, 16);
-    SET(4, 16);
+    f->axis1[PL_FLOAT_BF16][k - 2][L == 16] = axis1_bf16_k##k##_l##L##_neon;
+    PL_EACH_CODE(SET)
 #undef SET
 }

@@ -358,12 +358,7 @@ static PL_ALWAYS_INLINE void axis1(const pl_trellis_product *p, int k, int L, in
     PRODUCT(axis0_i8, axis0, k, L, 1)                                                              \
     PRODUCT(axis1_i8, axis1, k, L, 1)
 
-TRELLIS_KERNELS(2, 12)
-TRELLIS_KERNELS(3, 12)
-TRELLIS_KERNELS(4, 12)
-TRELLIS_KERNELS(2, 16)
-TRELLIS_KERNELS(3, 16)
-TRELLIS_KERNELS(4, 16)
+PL_EACH_CODE(TRELLIS_KERNELS)
 
 void pl_kernels_init_trellis_neon(pl_kernels *table)
 {
@@ -373,12 +368,7 @@ void pl_kernels_init_trellis_neon(pl_kernels *table)
     table->product.axis0[k - 2][L == 16] = pl_axis0_k##k##_l##L##_neon;                            \
     table->product.axis1[k - 2][L == 16] = pl_axis1_k##k##_l##L##_neon;                            \
     table->product.axis0_i8[k - 2][L == 16] = pl_axis0_i8_k##k##_l##L##_neon;                      \
-    table->product.axis1_i8[k - 2][L == 16] = pl_axis1_i8_k##k##_l##L##_neon
-    SET(2, 12);
-    SET(3, 12);
-    SET(4, 12);
-    SET(2, 16);
-    SET(3, 16);
-    SET(4, 16);
+    table->product.axis1_i8[k - 2][L == 16] = pl_axis1_i8_k##k##_l##L##_neon;
+    PL_EACH_CODE(SET)
 #undef SET
 }

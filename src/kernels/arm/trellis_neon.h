@@ -8,14 +8,9 @@
 
 #define DECLARE(k, L)                                                                              \
     pl_trellis_product_fn pl_axis0_k##k##_l##L##_neon, pl_axis1_k##k##_l##L##_neon,                \
-        pl_axis0_i8_k##k##_l##L##_neon, pl_axis1_i8_k##k##_l##L##_neon
+        pl_axis0_i8_k##k##_l##L##_neon, pl_axis1_i8_k##k##_l##L##_neon;
 
-DECLARE(2, 12);
-DECLARE(3, 12);
-DECLARE(4, 12);
-DECLARE(2, 16);
-DECLARE(3, 16);
-DECLARE(4, 16);
+PL_EACH_CODE(DECLARE)
 #undef DECLARE
 
 #endif

@@ -103,12 +103,7 @@ static void prepare_c(void *dst, const int16_t *q, size_t block, size_t blocks, 
         axis1(p, k, L, true);                                                                      \
     }
 
-TRELLIS_KERNELS(2, 12)
-TRELLIS_KERNELS(3, 12)
-TRELLIS_KERNELS(4, 12)
-TRELLIS_KERNELS(2, 16)
-TRELLIS_KERNELS(3, 16)
-TRELLIS_KERNELS(4, 16)
+PL_EACH_CODE(TRELLIS_KERNELS)
 
 void pl_kernels_init_trellis_c(pl_kernels *k)
 {
@@ -117,12 +112,7 @@ void pl_kernels_init_trellis_c(pl_kernels *k)
     k->product.axis0[k_ - 2][L_ == 16] = axis0_k##k_##_l##L_##_c;                                  \
     k->product.axis1[k_ - 2][L_ == 16] = axis1_k##k_##_l##L_##_c;                                  \
     k->product.axis0_i8[k_ - 2][L_ == 16] = axis0_i8_k##k_##_l##L_##_c;                            \
-    k->product.axis1_i8[k_ - 2][L_ == 16] = axis1_i8_k##k_##_l##L_##_c
-    SET(2, 12);
-    SET(3, 12);
-    SET(4, 12);
-    SET(2, 16);
-    SET(3, 16);
-    SET(4, 16);
+    k->product.axis1_i8[k_ - 2][L_ == 16] = axis1_i8_k##k_##_l##L_##_c;
+    PL_EACH_CODE(SET)
 #undef SET
 }

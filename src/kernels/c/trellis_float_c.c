@@ -162,12 +162,7 @@ static void decode(float *dst, const uint8_t *codes, size_t T, size_t blocks, fl
         decode(dst, codes, T, blocks, scale, k, L);                                                \
     }
 
-KERNELS(2, 12)
-KERNELS(3, 12)
-KERNELS(4, 12)
-KERNELS(2, 16)
-KERNELS(3, 16)
-KERNELS(4, 16)
+PL_EACH_CODE(KERNELS)
 
 void pl_kernels_init_float_c(pl_kernels *table)
 {
@@ -182,12 +177,7 @@ void pl_kernels_init_float_c(pl_kernels *table)
     f->axis0[PL_FLOAT_BF16][k - 2][L == 16] = axis0_bf16_k##k##_l##L##_c;                          \
     f->axis1[PL_FLOAT_BF16][k - 2][L == 16] = axis1_bf16_k##k##_l##L##_c;                          \
     f->expand[k - 2][L == 16] = expand_k##k##_l##L##_c;                                            \
-    f->decode[k - 2][L == 16] = decode_k##k##_l##L##_c
-    SET(2, 12);
-    SET(3, 12);
-    SET(4, 12);
-    SET(2, 16);
-    SET(3, 16);
-    SET(4, 16);
+    f->decode[k - 2][L == 16] = decode_k##k##_l##L##_c;
+    PL_EACH_CODE(SET)
 #undef SET
 }

@@ -120,21 +120,11 @@ static PL_ALWAYS_INLINE void transpose(vec v[LANES])
 
 #include "trellis_body.h"
 
-TRELLIS_KERNELS(avx2, 2, 12)
-TRELLIS_KERNELS(avx2, 3, 12)
-TRELLIS_KERNELS(avx2, 4, 12)
-TRELLIS_KERNELS(avx2, 2, 16)
-TRELLIS_KERNELS(avx2, 3, 16)
-TRELLIS_KERNELS(avx2, 4, 16)
+PL_EACH_CODE_OF(TRELLIS_KERNELS, avx2)
 
 void pl_kernels_init_trellis_avx2(pl_kernels *table)
 {
     table->product.prepare = prepare;
     table->product.prepare_i8 = prepare_i8;
-    SET_TRELLIS_KERNELS(table, avx2, 2, 12);
-    SET_TRELLIS_KERNELS(table, avx2, 3, 12);
-    SET_TRELLIS_KERNELS(table, avx2, 4, 12);
-    SET_TRELLIS_KERNELS(table, avx2, 2, 16);
-    SET_TRELLIS_KERNELS(table, avx2, 3, 16);
-    SET_TRELLIS_KERNELS(table, avx2, 4, 16);
+    PL_EACH_CODE_OF(SET_TRELLIS_KERNELS, table, avx2)
 }

@@ -140,21 +140,11 @@ static PL_ALWAYS_INLINE void transpose(vec v[LANES])
 
 #include "trellis_body.h"
 
-TRELLIS_KERNELS(avx512, 2, 12)
-TRELLIS_KERNELS(avx512, 3, 12)
-TRELLIS_KERNELS(avx512, 4, 12)
-TRELLIS_KERNELS(avx512, 2, 16)
-TRELLIS_KERNELS(avx512, 3, 16)
-TRELLIS_KERNELS(avx512, 4, 16)
+PL_EACH_CODE_OF(TRELLIS_KERNELS, avx512)
 
 void pl_kernels_init_trellis_avx512(pl_kernels *table)
 {
     table->product.prepare = prepare;
     table->product.prepare_i8 = prepare_i8;
-    SET_TRELLIS_KERNELS(table, avx512, 2, 12);
-    SET_TRELLIS_KERNELS(table, avx512, 3, 12);
-    SET_TRELLIS_KERNELS(table, avx512, 4, 12);
-    SET_TRELLIS_KERNELS(table, avx512, 2, 16);
-    SET_TRELLIS_KERNELS(table, avx512, 3, 16);
-    SET_TRELLIS_KERNELS(table, avx512, 4, 16);
+    PL_EACH_CODE_OF(SET_TRELLIS_KERNELS, table, avx512)
 }

@@ -619,6 +619,6 @@ static void prepare_i8(void *dst, const int16_t *q, size_t T, size_t blocks, siz
     (table)->product.axis0[k - 2][L == 16] = axis0_k##k##_l##L##_##isa;                            \
     (table)->product.axis1[k - 2][L == 16] = axis1_k##k##_l##L##_##isa;                            \
     (table)->product.axis0_i8[k - 2][L == 16] = axis0_i8_k##k##_l##L##_##isa;                      \
-    (table)->product.axis1_i8[k - 2][L == 16] = axis1_i8_k##k##_l##L##_##isa
+    (table)->product.axis1_i8[k - 2][L == 16] = axis1_i8_k##k##_l##L##_##isa;
 
 #endif

@@ -165,24 +165,15 @@ static PL_ALWAYS_INLINE void decode(float *dst, const uint8_t *codes, size_t T, 
             expand(dst, codes, T, blocks, scale, k, L, false);                                     \
     }
 
-#define PLAINS(isa, expand, type)                                                                  \
-    PLAIN(isa, expand, type, 2, 12)                                                                \
-    PLAIN(isa, expand, type, 3, 12)                                                                \
-    PLAIN(isa, expand, type, 4, 12)                                                                \
-    PLAIN(isa, expand, type, 2, 16)                                                                \
-    PLAIN(isa, expand, type, 3, 16)                                                                \
-    PLAIN(isa, expand, type, 4, 16)
+#define PLAINS(isa, expand, type) PL_EACH_CODE_OF(PLAIN, isa, expand, type)
 
 #define EXPANDS(isa) PLAINS(isa, expand, uint16_t)
 #define DECODES(isa) PLAINS(isa, decode, float)
 
-#define SET_PLAINS(f, isa, expand)                                                                 \
-    (f)->expand[0][0] = expand##_k2_l12_##isa;                                                     \
-    (f)->expand[1][0] = expand##_k3_l12_##isa;                                                     \
-    (f)->expand[2][0] = expand##_k4_l12_##isa;                                                     \
-    (f)->expand[0][1] = expand##_k2_l16_##isa;                                                     \
-    (f)->expand[1][1] = expand##_k3_l16_##isa;                                                     \
-    (f)->expand[2][1] = expand##_k4_l16_##isa
+#define SET_PLAIN(f, isa, expand, k, L)                                                            \
+    (f)->expand[k - 2][L == 16] = expand##_k##k##_l##L##_##isa;
+
+#define SET_PLAINS(f, isa, expand) PL_EACH_CODE_OF(SET_PLAIN, f, isa, expand)
 
 #define SET_EXPANDS(f, isa) SET_PLAINS(f, isa, expand)
 #define SET_DECODES(f, isa) SET_PLAINS(f, isa, decode)

@@ -577,12 +577,7 @@ static PL_ALWAYS_INLINE void prepare1(void *dst, const float *x, size_t n, size_
     }
 
 #define FLOAT_PRODUCTS(isa, name, type)                                                            \
-    FLOAT_PRODUCT(isa, name, type, 2, 12)                                                          \
-    FLOAT_PRODUCT(isa, name, type, 3, 12)                                                          \
-    FLOAT_PRODUCT(isa, name, type, 4, 12)                                                          \
-    FLOAT_PRODUCT(isa, name, type, 2, 16)                                                          \
-    FLOAT_PRODUCT(isa, name, type, 3, 16)                                                          \
-    FLOAT_PRODUCT(isa, name, type, 4, 16)                                                          \
+    PL_EACH_CODE_OF(FLOAT_PRODUCT, isa, name, type)                                                \
     static void prepare0_##name##_##isa(void *dst, const float *x, const float *scales, size_t n)  \
     {                                                                                              \
         prepare0(dst, x, scales, n, type);                                                         \
@@ -595,15 +590,10 @@ static PL_ALWAYS_INLINE void prepare1(void *dst, const float *x, size_t n, size_
 
 #define SET_FLOAT_PRODUCT(f, isa, name, type, k, L)                                                \
     (f)->axis0[type][k - 2][L == 16] = axis0_##name##_k##k##_l##L##_##isa;                         \
-    (f)->axis1[type][k - 2][L == 16] = axis1_##name##_k##k##_l##L##_##isa
+    (f)->axis1[type][k - 2][L == 16] = axis1_##name##_k##k##_l##L##_##isa;
 
 #define SET_FLOAT_PRODUCTS(f, isa, name, type)                                                     \
-    SET_FLOAT_PRODUCT(f, isa, name, type, 2, 12);                                                  \
-    SET_FLOAT_PRODUCT(f, isa, name, type, 3, 12);                                                  \
-    SET_FLOAT_PRODUCT(f, isa, name, type, 4, 12);                                                  \
-    SET_FLOAT_PRODUCT(f, isa, name, type, 2, 16);                                                  \
-    SET_FLOAT_PRODUCT(f, isa, name, type, 3, 16);                                                  \
-    SET_FLOAT_PRODUCT(f, isa, name, type, 4, 16);                                                  \
+    PL_EACH_CODE_OF(SET_FLOAT_PRODUCT, f, isa, name, type)                                         \
     (f)->prepare0[type] = prepare0_##name##_##isa;                                                 \
     (f)->prepare1[type] = prepare1_##name##_##isa
 
