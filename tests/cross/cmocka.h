@@ -28,6 +28,8 @@ struct CMUnitTest {
 #define assert_false(c) assert_true(!(c))
 #define assert_null(p) assert_true(!(p))
 #define assert_non_null(p) assert_true(p)
+#define assert_ptr_equal(a, b) assert_true((const void *)(a) == (const void *)(b))
+#define assert_ptr_not_equal(a, b) assert_true((const void *)(a) != (const void *)(b))
 #define assert_int_equal(a, b) assert_true((long long)(a) == (long long)(b))
 #define assert_int_not_equal(a, b) assert_true((long long)(a) != (long long)(b))
 #define assert_in_range(v, low, high) assert_true((v) >= (low) && (v) <= (high))
