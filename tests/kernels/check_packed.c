@@ -214,7 +214,7 @@ static void check_bits(check *t, const pl_kernels *c, const pl_kernels *isa, uin
 /* ---- speed ----------------------------------------------------------------------------------
  *
  * One query of 32 heads over 8 key heads, the numbers of all heads of 64 positions together as in
- * a cache, on one thread. */
+ * a cache, on one thread; a run is one key head, each in turn. */
 
 enum { HEADS = 8, ROWS = 4 };
 
@@ -280,44 +280,47 @@ static pl_attend_tile start_rows(row_sums *s, size_t dim, const float *q)
     return (pl_attend_tile){ROWS, dim, q, s->lo, s->hi, s->max, s->sum, s->out, s->scores};
 }
 
-static void run_packed(const pl_kernels *k, const cache *c, row_sums *s)
+static const uint8_t *packed_page(const cache *c, size_t i, size_t head)
 {
-    for (size_t h = 0; h < HEADS; h++) {
-        k->attend_prepare(s->prepared, s->q, ROWS, &c->type);
-        pl_attend_tile tile = start_rows(s, c->type.dim, s->prepared);
-        for (size_t i = 0; i < c->pages; i++) {
-            const uint8_t *page = c->packed + (i * HEADS + h) * (c->key_bytes + c->value_bytes);
-            k->attend_packed(&tile, &c->type, page, page + c->key_bytes, P);
-        }
-        for (size_t r = 0; r < ROWS; r++)
-            pl_turboquant_unrotate(k, s->out + r * c->type.dim, c->type.dim);
+    return c->packed + (i * HEADS + head) * (c->key_bytes + c->value_bytes);
+}
+
+static void run_packed(const pl_kernels *k, const cache *c, row_sums *s, size_t head)
+{
+    k->attend_prepare(s->prepared, s->q, ROWS, &c->type);
+    pl_attend_tile tile = start_rows(s, c->type.dim, s->prepared);
+    for (size_t i = 0; i < c->pages; i++) {
+        const uint8_t *page = packed_page(c, i, head);
+        k->attend_packed(&tile, &c->type, page, page + c->key_bytes, P);
     }
+    for (size_t r = 0; r < ROWS; r++)
+        pl_turboquant_unrotate(k, s->out + r * c->type.dim, c->type.dim);
 }
 
 /* As from a bf16 cache: a page's numbers of one head converted, then attended to. */
-static void run_plain(const pl_kernels *k, const cache *c, row_sums *s)
+static void run_plain(const pl_kernels *k, const cache *c, row_sums *s, size_t head)
 {
     static float keys[P * MOST_DIM], values[P * MOST_DIM];
     size_t numbers = P * c->type.dim;
-    for (size_t h = 0; h < HEADS; h++) {
-        pl_attend_tile tile = start_rows(s, c->type.dim, s->q);
-        for (size_t i = 0; i < c->pages; i++) {
-            const uint16_t *k16 = c->plain + (i * 2 * HEADS + h) * numbers;
-            const uint16_t *v16 = k16 + HEADS * numbers;
-            for (size_t j = 0; j < numbers; j++) keys[j] = pl_bf16_to_f32(k16[j]);
-            for (size_t j = 0; j < numbers; j++) values[j] = pl_bf16_to_f32(v16[j]);
-            k->attend(&tile, keys, values, P);
-        }
+    pl_attend_tile tile = start_rows(s, c->type.dim, s->q);
+    for (size_t i = 0; i < c->pages; i++) {
+        const uint16_t *k16 = c->plain + (i * 2 * HEADS + head) * numbers;
+        const uint16_t *v16 = k16 + HEADS * numbers;
+        for (size_t j = 0; j < numbers; j++) keys[j] = pl_bf16_to_f32(k16[j]);
+        for (size_t j = 0; j < numbers; j++) values[j] = pl_bf16_to_f32(v16[j]);
+        k->attend(&tile, keys, values, P);
     }
 }
 
-static uint64_t run_read(const cache *c)
+static uint64_t run_read(const cache *c, size_t head)
 {
     uint64_t sum[8] = {0}, x[8];
-    size_t bytes = c->pages * HEADS * (c->key_bytes + c->value_bytes);
-    for (size_t i = 0; i < bytes; i += sizeof x) {
-        memcpy(x, c->packed + i, sizeof x);
-        for (size_t j = 0; j < 8; j++) sum[j] += x[j];
+    for (size_t i = 0; i < c->pages; i++) {
+        const uint8_t *page = packed_page(c, i, head);
+        for (size_t at = 0; at < c->key_bytes + c->value_bytes; at += sizeof x) {
+            memcpy(x, page + at, sizeof x);
+            for (size_t j = 0; j < 8; j++) sum[j] += x[j];
+        }
     }
     return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
 }
@@ -333,17 +336,18 @@ static void time_cache(check *t, const pl_kernels *isa, pl_turboquant type, size
         cache c = {.type = type};
         make_cache(t, &c, n);
         for (size_t i = 0; i < ROWS * type.dim; i++) s.q[i] = (float)check_normal(t) * 0.1f;
-        double bytes = (double)(c.pages * HEADS * (c.key_bytes + c.value_bytes));
-        check_bench(t, bytes * 1e-9, "GB/s") run_packed(isa, &c, &s);
+        size_t h = 0;
+        double bytes = (double)(c.pages * (c.key_bytes + c.value_bytes));
+        check_timer packed = check_timer_start(t, bytes * 1e-9, "GB/s");
+        while (check_timer_next(&packed)) run_packed(isa, &c, &s, h++ % HEADS);
         check_timer plain = check_timer_start(t, (double)n * 1e-6, "M/s bf16");
-        while (check_timer_next(&plain)) run_plain(isa, &c, &s);
+        while (check_timer_next(&plain)) run_plain(isa, &c, &s, h++ % HEADS);
         check_timer read = check_timer_start(t, bytes * 1e-9, "GB/s read");
-        while (check_timer_next(&read)) sink = run_read(&c);
-        check_timer packed = check_timer_start(t, (double)n * 1e-6, "M/s");
-        while (check_timer_next(&packed)) run_packed(isa, &c, &s);
+        while (check_timer_next(&read)) sink = run_read(&c, h++ % HEADS);
         (void)sink;
-        printf("  %.2f times bf16, %.2f times reading\n", plain.best / packed.best,
-               packed.best / read.best);
+        printf("  %.2f ns a position, bf16 %.2f (%.2f times), reading %.2f (1/%.2f)\n",
+               1e9 * packed.best / (double)n, 1e9 * plain.best / (double)n,
+               plain.best / packed.best, 1e9 * read.best / (double)n, packed.best / read.best);
         free(c.packed);
         free(c.plain);
     }
