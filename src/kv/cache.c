@@ -3,64 +3,12 @@
  * The cache in pages of PL_CACHE_PAGE positions. A page holds the heads of one layer,
  * [head][keys, values], so that growing copies nothing, a layer can drop pages that others keep,
  * and what attention reads of one head lies together. */
-#include "cache.h"
+#include "cache_store.h"
 
 #include <assert.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/half.h"
-#include "base/memory.h"
-
-/* Data follows. Only a cache that alone refers to a page writes to it. */
-typedef struct page {
-    _Alignas(PL_ALIGNMENT) atomic_size_t references;
-} page;
-
-/* A layer's tokens in its type, or its recent tokens in bf16. */
-typedef struct store {
-    pl_kv type;
-    bool recent;
-    uint32_t layer;
-    size_t recent_store; /* where this layer's recent tokens are; 0: nowhere */
-    size_t window;       /* positions that a query sees, 0: all; of recent tokens, pages in
-                            a block */
-    size_t key_bytes, value_bytes; /* of a page, of one head */
-    /* The table: pages [first, n_pages) are there, those before it given up. */
-    page **pages;
-    size_t first, n_pages, pages_capacity;
-} store;
-
-struct pl_cache {
-    uint32_t n_layers, n_heads, head_dim;
-    size_t capacity, length, recent;
-    const pl_kernels *kernels;
-    store *stores; /* the layers', then those of the recent tokens of packed layers */
-    size_t n_stores;
-};
-
-static size_t pages_of(size_t tokens)
-{
-    return (tokens + PL_CACHE_PAGE - 1) / PL_CACHE_PAGE;
-}
-
-static size_t page_bytes(const pl_cache *c, const store *l)
-{
-    return c->n_heads * (l->key_bytes + l->value_bytes);
-}
-
-static uint8_t *page_data(page *p)
-{
-    return (uint8_t *)(p + 1);
-}
-
-static page *page_open(const pl_cache *c, const store *l)
-{
-    page *p = pl_alloc(1, sizeof *p + page_bytes(c, l));
-    if (p) atomic_init(&p->references, 1);
-    return p;
-}
 
 static void page_release(page *p)
 {
@@ -214,22 +162,6 @@ pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err
 size_t pl_cache_length(const pl_cache *c)
 {
     return c->length;
-}
-
-/* The first page that a query at `position` or later sees. */
-static size_t first_seen(const store *l, size_t position)
-{
-    size_t page = position / PL_CACHE_PAGE;
-    if (l->recent) return page - page % l->window;
-    return l->window && position >= l->window ? (position - l->window + 1) / PL_CACHE_PAGE : 0;
-}
-
-/* The first page kept at a length: one more than is seen, so that a few tokens can be taken back.
- */
-static size_t first_kept(const store *l, size_t length)
-{
-    size_t seen = first_seen(l, length);
-    return seen && !l->recent ? seen - 1 : seen;
 }
 
 pleach_status pl_cache_check_room(const pl_cache *c, size_t n, pleach_error *err)
@@ -485,130 +417,4 @@ void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size
     *t = pl_kv_code(l->type, c->head_dim);
     *keys = head_data(l, first, head);
     *values = *keys + l->key_bytes;
-}
-
-/* ---- the file's pages ------------------------------------------------------------------------ */
-
-size_t pl_cache_stores(const pl_cache *c)
-{
-    return c->n_stores;
-}
-
-void pl_cache_store_name(const pl_cache *c, size_t store, char name[PL_CACHE_STORE_NAME])
-{
-    snprintf(name, PL_CACHE_STORE_NAME, "layers.%u.%s", c->stores[store].layer,
-             c->stores[store].recent ? "recent" : "pages");
-}
-
-size_t pl_cache_page_bytes(const pl_cache *c, size_t store)
-{
-    return page_bytes(c, &c->stores[store]);
-}
-
-size_t pl_cache_kept_pages(const pl_cache *c, size_t store_)
-{
-    const store *l = &c->stores[store_];
-    return pages_of(c->length) - PL_MAX(l->first, first_kept(l, c->length));
-}
-
-bool pl_cache_pages_suffice(const pl_cache *c, size_t store, size_t length, size_t pages)
-{
-    size_t all = pages_of(length);
-    return pages <= all && all - pages <= first_seen(&c->stores[store], length);
-}
-
-/* rows x [PL_CACHE_PAGE] numbers of `size` bytes: those of the tokens from n on become 0. */
-static void clear_rows(uint8_t *at, size_t rows, size_t size, size_t n)
-{
-    for (size_t r = 0; r < rows; r++, at += PL_CACHE_PAGE * size)
-        memset(at + n * size, 0, (PL_CACHE_PAGE - n) * size);
-}
-
-static void clear_run(const pl_cache *c, const store *l, uint8_t *run, bool value, size_t n)
-{
-    size_t bytes = (value ? l->value_bytes : l->key_bytes) / PL_CACHE_PAGE, scales = 0;
-    if (pl_kv_is_packed(l->type))
-        scales = (value ? 1 : 2) * pl_turboquant_groups(c->head_dim, PL_TURBOQUANT_GROUP);
-    clear_rows(run, 1, bytes - 2 * scales, n);
-    clear_rows(run + PL_CACHE_PAGE * (bytes - 2 * scales), scales, 2, n);
-}
-
-void pl_cache_get_page(const pl_cache *c, size_t store_, size_t i, void *dst)
-{
-    const store *l = &c->stores[store_];
-    size_t at = pages_of(c->length) - pl_cache_kept_pages(c, store_) + i;
-    size_t n = PL_MIN(c->length - at * PL_CACHE_PAGE, PL_CACHE_PAGE);
-    uint8_t *to = dst;
-    memcpy(to, page_data(l->pages[at]), page_bytes(c, l));
-    for (uint32_t h = 0; n < PL_CACHE_PAGE && h < c->n_heads; h++) {
-        clear_run(c, l, to, false, n);
-        clear_run(c, l, to + l->key_bytes, true, n);
-        to += l->key_bytes + l->value_bytes;
-    }
-}
-
-pleach_status pl_cache_set_pages(pl_cache *c, size_t store_, size_t length, const void *data,
-                                 size_t pages, pleach_error *err)
-{
-    store *l = &c->stores[store_];
-    size_t all = pages_of(length), bytes = page_bytes(c, l);
-    assert(l->n_pages == 0 && pl_cache_pages_suffice(c, store_, length, pages));
-    if (pl_grow((void **)&l->pages, &l->pages_capacity, all, sizeof *l->pages))
-        return pl_fail_memory(err, "attention cache", all * sizeof *l->pages);
-    if (all > pages) memset(l->pages, 0, (all - pages) * sizeof *l->pages);
-    l->first = l->n_pages = all - pages;
-    for (size_t i = 0; i < pages; i++) {
-        page *p = page_open(c, l);
-        if (!p) return pl_fail_memory(err, "attention cache", bytes);
-        memcpy(page_data(p), (const uint8_t *)data + i * bytes, bytes);
-        l->pages[l->n_pages++] = p;
-    }
-    c->length = length;
-    return PLEACH_OK;
-}
-
-/* ---- sizes ----------------------------------------------------------------------------------- */
-
-pl_kv pl_cache_type(const pl_cache *c, uint32_t layer)
-{
-    return c->stores[layer].type;
-}
-uint32_t pl_cache_layers(const pl_cache *c)
-{
-    return c->n_layers;
-}
-size_t pl_cache_capacity(const pl_cache *c)
-{
-    return c->capacity;
-}
-size_t pl_cache_recent(const pl_cache *c)
-{
-    return c->recent;
-}
-
-uint64_t pl_cache_bytes(const pl_cache *c)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < c->n_stores; i++) {
-        const store *l = &c->stores[i];
-        bytes += (uint64_t)(l->n_pages - l->first) * page_bytes(c, l);
-    }
-    return bytes;
-}
-
-uint64_t pl_cache_token_bytes(const pl_cache *c)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < c->n_layers; i++) bytes += page_bytes(c, &c->stores[i]);
-    return bytes / PL_CACHE_PAGE;
-}
-
-uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < c->n_stores && length > 0; i++) {
-        const store *l = &c->stores[i];
-        bytes += (uint64_t)(pages_of(length) - first_kept(l, length - 1)) * page_bytes(c, l);
-    }
-    return bytes;
 }

@@ -459,7 +459,11 @@ static void other_files_are_refused(void **state)
     pleach_model *m = open_model(CHECKPOINTS "qwen3-qknorm", NULL, PLEACH_ARITH_INT16, 2);
     pleach_model *other = open_model(CHECKPOINTS "llama-rope3", NULL, PLEACH_ARITH_INT16, 2);
     pleach_model *bf16 = open_model(CHECKPOINTS "qwen3-qknorm", NULL, PLEACH_ARITH_BF16, 2);
+    folder f = make_folder();
+    plant_outliers(&f);
+    pleach_model *trained = open_model(f.path, NULL, PLEACH_ARITH_INT16, 2); /* of the same shape */
     saved v = save(m, "k8v3", 100);
+    refuse(trained, "k8v3", 512, v.path, PLEACH_ERR_MISMATCH, "another model: expected ");
     refuse(other, "k8v3", 512, v.path, PLEACH_ERR_MISMATCH, "another model: expected ");
     refuse(bf16, "k8v3", 512, v.path, PLEACH_ERR_MISMATCH, "expected bf16, found int16");
     refuse(m, "k8v4", 512, v.path, PLEACH_ERR_MISMATCH, "expected k8v4, found k8v3");
@@ -483,6 +487,8 @@ static void other_files_are_refused(void **state)
     pleach_model_close(m);
     pleach_model_close(other);
     pleach_model_close(bf16);
+    pleach_model_close(trained);
+    remove_folder(&f, (const char *const[]){"config.json", "model.safetensors"}, 2);
 }
 
 /* Loads it: refused, or the very session. */
@@ -536,6 +542,34 @@ static void damaged_files_are_refused(void **state)
     pleach_model_close(m);
 }
 
+static void every_type_is_saved_and_loaded(void **state)
+{
+    (void)state;
+    static const int keys[] = {8, 5, 4, 2}, values[] = {8, 5, 4, 3, 2};
+    pleach_model *m = open_model(CHECKPOINTS "qwen3-qknorm", NULL, PLEACH_ARITH_INT16, 1);
+    size_t vocab = vocab_of(m);
+    float *want = pl_alloc(vocab, sizeof *want), *got = pl_alloc(vocab, sizeof *got);
+    int32_t ids[PROMPT];
+    make_ids(ids, PROMPT, 7);
+    for (int i = 0; i < 22; i++) {
+        char kv[16];
+        snprintf(kv, sizeof kv, "k%dv%d@64", keys[i % 4], values[i / 4 % 5]);
+        if (i >= 20) snprintf(kv, sizeof kv, "%s", i == 20 ? "f32" : "bf16");
+        saved v = save(m, kv, 70);
+        pleach_session *s = open_kv(m, kv, 512, 512), *whole = open_kv(m, kv, 512, 512);
+        must(pleach_session_load(s, v.path, &err));
+        must(pleach_session_feed(s, ids + 70, 80, got, &err));
+        must(pleach_session_feed(whole, ids, 150, want, &err));
+        assert_memory_equal(got, want, vocab * sizeof *want);
+        pleach_session_close(s);
+        pleach_session_close(whole);
+        saved_remove(&v);
+    }
+    pl_free(want);
+    pl_free(got);
+    pleach_model_close(m);
+}
+
 /* Two files of the same tokens are the same bytes, whatever the session did before. */
 static void files_depend_on_tokens_alone(void **state)
 {
@@ -579,6 +613,7 @@ int main(void)
         cmocka_unit_test(the_context_ends_an_answer),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(every_type_is_saved_and_loaded),
         cmocka_unit_test(files_depend_on_tokens_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

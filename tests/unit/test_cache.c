@@ -404,6 +404,22 @@ static void recent_tokens_are_kept_in_bf16_too(void **state)
     }
 }
 
+/* One block that never ends. */
+static void all_tokens_may_be_recent(void **state)
+{
+    (void)state;
+    pl_cache *c = open_recent("k8v3", NULL, SIZE_MAX);
+    append(c, 1, 200);
+    assert_int_equal(pl_cache_recent_from(c, 1, 199), 0);
+    check_recent(c, 1, 1, 0, 200);
+    assert_int_equal(pl_cache_reach(c, 77), 77);
+    pl_cache_truncate(c, 77);
+    append(c, 2, 10);
+    check_recent(c, 1, 1, 0, 77);
+    check_recent(c, 2, 1, 77, 10);
+    pl_cache_close(c);
+}
+
 /* ---- types ----------------------------------------------------------------------------------- */
 
 static void types_have_names(void **state)
@@ -498,6 +514,7 @@ int main(void)
         cmocka_unit_test(windows_drop_pages),
         cmocka_unit_test(windows_and_forks),
         cmocka_unit_test(recent_tokens_are_kept_in_bf16_too),
+        cmocka_unit_test(all_tokens_may_be_recent),
         cmocka_unit_test(types_have_names),
         cmocka_unit_test(head_sizes_are_served_or_refused),
     };
