@@ -77,7 +77,7 @@ grep -q 'cannot write to standard output: Broken pipe' "$err" || fault "a closed
 chat() { printf '%s\n' "$@" | "$PLEACH" chat "$m" -n 12 -v >"$out" 2>"$err"; }
 chat 'Hello' 'And now?' || fault "chat gives $?"
 grep -c '^prompt: ' "$err" | grep -q '^2$' || fault "chat does not answer twice: $(cat "$err")"
-sed -n 2p "$err" | grep -q ', [1-9][0-9]* of them cached' || fault "chat reuses no prefix: $(cat "$err")"
+grep "^prompt: " "$err" | sed -n 2p | grep -q ', [1-9][0-9]* of them cached' || fault "chat reuses no prefix: $(cat "$err")"
 iconv -f UTF-8 -t UTF-8 "$out" >/dev/null 2>&1 || fault "chat's answers are not UTF-8"
 chat 'Hello' '/reset' 'Hello' || fault "chat with /reset gives $?"
 awk '/^prompt: / {print $2}' "$err" | uniq | wc -l | grep -q '^1$' || fault "/reset forgets nothing: $(cat "$err")"
