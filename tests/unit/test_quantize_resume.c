@@ -89,7 +89,7 @@ static void test_other_settings(void **state)
         {"settings.embed bits", {.embed_bits = 4}},
         {"settings.head bits", {.head_bits = 4}},
         {"settings.rotate", {.rotate = PLEACH_ROTATE_INPUT}},
-        {"settings.seed is 1 there and 7 now", {.seed = 7}},
+        {"settings.seed is 2 there and 7 now", {.seed = 7}},
         {"settings.keep is [] there and [\"*.o_proj\"] now", {.keep = keep, .n_keep = 1}},
     };
     pleach_quantize_settings base = bits(2);
