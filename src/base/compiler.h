@@ -36,8 +36,8 @@
 /* Before a loop of few, constant turns whose body needs its counter as a constant. */
 #if defined(__clang__)
 #define PL_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define PL_UNROLL _Pragma("GCC unroll 16")
+#elif defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define PL_UNROLL _Pragma("GCC unroll 16") /* sanitizers' checks keep some loops from it */
 #else
 #define PL_UNROLL
 #endif
