@@ -20,6 +20,7 @@ typedef struct bench_values {
     int json, tune;
     model_values model;
     session_values session;
+    uint64_t given;
 } bench_values;
 
 static void defaults(void *values)
@@ -207,13 +208,24 @@ static int bench_model(const bench_values *v, const pleach_model *m)
     return result;
 }
 
+/* Options that only a model's measurements heed. */
+static int check_without_model(const bench_values *v)
+{
+    static const char *const unused[] = {"ctx", "kv", "kv-recent", "tokens", "arith"};
+    for (size_t i = 0; i < PL_COUNT(unused); i++)
+        if (options_given(&bench_command, v, unused[i]))
+            return fail_usage("bench: --%s says how a model runs: %s has no use for it", unused[i],
+                              v->tune ? "--tune" : "kernels");
+    return check_cpu(v->model.cpu);
+}
+
 static int bench_without_model(const bench_values *v)
 {
     bench_kernels_options o = {.repeats = (size_t)v->repeats,
                                .threads = (int)v->model.threads,
                                .cpu = v->model.cpu,
                                .json = v->json};
-    int status = check_cpu(o.cpu);
+    int status = check_without_model(v);
     if (status != EXIT_OK) return status;
     return v->tune ? bench_tune(&o) : bench_kernels(&o);
 }
@@ -288,6 +300,7 @@ const command bench_command = {
                                       "pleach bench model.gguf -t 4 --json",
                                       "pleach bench kernels", "pleach bench --tune", NULL},
     .values_size = sizeof(bench_values),
+    .given = offsetof(bench_values, given),
     .defaults = defaults,
     .run = run,
 };

@@ -25,6 +25,7 @@ typedef struct quantize_values {
     int64_t bits, state_bits, embed_bits, head_bits, seed, threads;
     int axis, rotate, encode, force, restart, dry_run, json;
     option_texts keep, bits_for;
+    uint64_t given;
 } quantize_values;
 
 static void defaults(void *values)
@@ -133,7 +134,8 @@ static int check_new(const budget_list *b)
 /* "2.5,3,3.5" */
 static int parse_budgets(const char *list, budget_list *b)
 {
-    while (list && *list) {
+    if (!list) return EXIT_OK;
+    for (;;) {
         size_t size = strcspn(list, ",");
         char *text = b->text[b->n], *end;
         if (b->n == MOST_BUDGETS)
@@ -146,9 +148,9 @@ static int parse_budgets(const char *list, budget_list *b)
                               "commas between, found \"%s\"", text);
         if (check_new(b)) return EXIT_USAGE;
         b->n++;
-        list += size + (list[size] == ',');
+        if (!list[size]) return EXIT_OK;
+        list += size + 1;
     }
-    return EXIT_OK;
 }
 
 /* OUT, or OUT-2.5 where there are several budgets. Fresh memory (pl_free). */
@@ -172,8 +174,19 @@ static void remove_files(const char *folder)
     rmdir(folder);
 }
 
+static bool given(const quantize_values *v, const char *option)
+{
+    return options_given(&quantize_command, v, option);
+}
+
 static int check_values(const quantize_values *v, const budget_list *b)
 {
+    bool budget = v->budget != NULL, file = given(v, "budget-file");
+    if (budget && file)
+        return fail_usage("--budget and --budget-file both say what may be spent: give one");
+    if ((budget || file) && given(v, "bits"))
+        return fail_usage("--bits: %s says the bits: give one of them",
+                          budget ? "--budget" : "--budget-file");
     if (b->n > 1 && v->save_plan)
         return fail_usage("--save-plan: there is a plan for each of %zu budgets", b->n);
     return check_cpu(v->cpu);
@@ -458,6 +471,7 @@ const command quantize_command = {
                               "pleach quantize model.gguf model-4bit --calib none",
                               "pleach quantize model.gguf model-2bit --bits 2 --dry-run", NULL},
     .values_size = sizeof(quantize_values),
+    .given = offsetof(quantize_values, given),
     .defaults = defaults,
     .run = run,
 };

@@ -308,7 +308,15 @@ int options_parse(const command *c, int argc, char **argv, void *values, bool *h
         else
             status = take_short(&p, word, help);
     }
+    if (c->given) memcpy((char *)values + c->given, &p.given, sizeof p.given);
     return status == EXIT_OK && !*help ? check_required(&p) : status;
+}
+
+bool options_given(const command *c, const void *values, const char *name)
+{
+    uint64_t given;
+    memcpy(&given, (const char *)values + c->given, sizeof given);
+    return given >> (find_option(c, name, strlen(name), 0) - c->options) & 1;
 }
 
 void options_free(const command *c, void *values)

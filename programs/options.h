@@ -50,6 +50,7 @@ typedef struct command {
     size_t n_options;
     const char *const *examples; /* shell lines; NULL ends them */
     size_t values_size;
+    size_t given; /* offset of a uint64_t that learns which options the line has; 0: of none */
     void (*defaults)(void *values); /* fills a zeroed struct; may be NULL */
     int (*run)(const void *values); /* returns the exit status */
 } command;
@@ -60,6 +61,9 @@ typedef struct command {
 int options_parse(const command *c, int argc, char **argv, void *values, bool *help);
 /* Frees what OPTION_TEXTS values hold. */
 void options_free(const command *c, void *values);
+
+/* Whether the line has the option, for commands that ask for it by `given`. */
+bool options_given(const command *c, const void *values, const char *name);
 
 /* The value of a number option in words, as --help shows a default: false when it has none. */
 bool options_default(const option *o, const void *values, char *text, size_t size);

@@ -19,14 +19,19 @@ expect_output '^warning .*no calibration'
 cmp -s "$work/one/model.safetensors" "$work/b-2.6/model.safetensors" || fault "not the same bytes"
 expect 0 '' "$PLEACH" "${plain[@]}" "$work/none" --budget 2.6,3 --dry-run --json
 expect_output '"out": ".*none-3"'
-for bad in 1 x 2.5x 2,,3 , 2.5,17 nan; do
-    expect 2 '--budget' "$PLEACH" "${plain[@]}" "$work/none" --budget $bad
+for bad in 1 x 2.5x 2,,3 , 2.5, ,2.5 2.5,17 nan ''; do
+    expect 2 '--budget' "$PLEACH" "${plain[@]}" "$work/none" --budget "$bad"
 done
 for twice in 2.5,2.5 2.5,3,2.50; do
     expect 2 'same number' "$PLEACH" "${plain[@]}" "$work/none" --budget $twice
 done
 expect 1 'cannot be met' "$PLEACH" "${plain[@]}" "$work/none" --budget 2.01
 expect 1 'files of weights take' "$PLEACH" "${plain[@]}" "$work/none" --budget-file 0.00001
+
+# What says the bits is said once.
+expect 2 '--bits: --budget says the bits' "$PLEACH" "${plain[@]}" "$work/none" --budget 2.5 --bits 3
+expect 2 '--bits: --budget-file says' "$PLEACH" "${plain[@]}" "$work/none" --budget-file 1 --bits 3
+expect 2 'both say what may be spent' "$PLEACH" "${plain[@]}" "$work/none" --budget 3 --budget-file 1
 
 # A plan is saved, edited and given back; patterns come last.
 expect 0 '' "$PLEACH" "${plain[@]}" "$work/none" --budget 3 --save-plan "$work/plan.json" --dry-run

@@ -90,6 +90,10 @@ expect 2 '--cpu: expected a level of this machine (c.*found "mmx"' "$PLEACH" ben
 
 expect 2 'bench: --tune measures this machine, not m: give no MODEL' "$PLEACH" bench m --tune
 expect 2 'bench: MODEL is missing' "$PLEACH" bench
+for unused in 'ctx 5' 'kv x' 'kv-recent 1' 'tokens 3' 'arith f32'; do
+    expect 2 "bench: --${unused% *} .* --tune has no use" "$PLEACH" bench --tune --$unused
+    expect 2 "bench: --${unused% *} .* kernels has no use" "$PLEACH" bench kernels --$unused
+done
 
 # Values.
 expect 2 'found the end of the line' "$PLEACH" run m -p x -n
