@@ -57,6 +57,9 @@ void print_summary(const pleach_quantize_summary *s, const char *out, bool dry_r
         return;
     }
     printf("relative error  %.5f\n", s->relative_error);
+    if (s->evaluated)
+        printf("evaluation      KL %.4f, perplexity %.4f, same top token %.2f %%\n", s->kl,
+               s->perplexity, 100 * s->same_top);
     printf("time            %s", time_text(s->seconds, text));
     if (!s->resumed && s->seconds > 0)
         printf(", %.2f M weights/s", (double)s->weights * 1e-6 / s->seconds);
@@ -106,6 +109,11 @@ json_t *summary_json(const pleach_quantize_summary *s, const char *out, bool dry
                           "tensors", items, "warnings", warnings);
     if (o && !dry_run) {
         json_object_set_new(o, "relative_error", json_number(s->relative_error));
+        if (s->evaluated)
+            json_object_set_new(o, "evaluation",
+                                json_pack("{s:o, s:o, s:o}", "kl", json_number(s->kl), "perplexity",
+                                          json_number(s->perplexity), "same_top",
+                                          json_number(s->same_top)));
         json_object_set_new(o, "resumed", json_integer((json_int_t)s->resumed));
         json_object_set_new(o, "seconds", json_number(s->seconds));
     }

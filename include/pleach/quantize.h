@@ -113,6 +113,8 @@ typedef struct pleach_quantize_summary {
     double relative_error;          /* mean over block matrices of |W-Q|^2/|W|^2; 0 in a plan */
     int refined;                    /* passes of refining whose result was kept */
     double refine_before, refine_after; /* KL of held-out text before and after; 0 without refining */
+    int evaluated;                  /* 1: report_text was scored now, against the source */
+    double kl, perplexity, same_top; /* as in pleach_eval_result; 0 when it was not */
     size_t resumed;                 /* tensors taken over from an interrupted run */
     double seconds;
     size_t n_items;

@@ -14,8 +14,8 @@
 #include "base/random.h"
 #include "calibrate/self_text.h"
 #include "calibrate/text.h"
-#include "format/gguf.h"
 #include "format/safetensors.h"
+#include "model_folder.h"
 #include "output_path.h"
 
 enum { CHUNK = 512, LABEL_SEED = 1, SELF_SEED = 1, BINDING_VERSION = 1 };
@@ -93,11 +93,8 @@ uint64_t pl_calibration_memory(const pl_plan *plan)
 
 static pleach_status open_tokenizer(pl_calibration *c, const pl_plan *plan, pleach_error *err)
 {
-    const pl_gguf *gguf = pl_checkpoint_gguf(plan->source);
-    const char *path = pl_checkpoint_path(plan->source);
     pleach_error inner = {0};
-    pleach_status status = gguf ? pl_tokenizer_open_gguf(gguf, &c->tokenizer, &inner)
-                                : pl_tokenizer_open_folder(path, &c->tokenizer, &inner);
+    pleach_status status = pl_source_tokenizer(plan->source, &c->tokenizer, &inner);
     PL_FAIL_IF(status != PLEACH_OK, err, status,
                "%.300s; calibration needs a tokenizer, --calib none does without", inner.message);
     return PLEACH_OK;

@@ -72,6 +72,14 @@ static pleach_status copy_file(const char *from_dir, const char *to_dir, const c
     return status;
 }
 
+pleach_status pl_source_tokenizer(const pleach_checkpoint *source, pl_tokenizer **out,
+                                  pleach_error *err)
+{
+    const pl_gguf *g = pl_checkpoint_gguf(source);
+    return g ? pl_tokenizer_open_gguf(g, out, err)
+             : pl_tokenizer_open_folder(pl_checkpoint_path(source), out, err);
+}
+
 /* *out is NULL when the file holds no tokenizer. */
 static pleach_status open_gguf_tokenizer(const pleach_checkpoint *source, pl_tokenizer **out,
                                          pleach_error *err)

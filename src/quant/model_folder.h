@@ -7,12 +7,16 @@
 #include <jansson.h>
 
 #include "format/checkpoint.h"
+#include "text/tokenizer.h"
 
 /* The source's configuration, without what says how its weights were packed. Fresh object. */
 pleach_status pl_source_config(const pleach_checkpoint *source, json_t **out, pleach_error *err);
 pleach_status pl_write_json(const char *dir, const char *name, const json_t *json,
                             pleach_error *err);
 
+/* The source's tokenizer; an error when it has none. */
+pleach_status pl_source_tokenizer(const pleach_checkpoint *source, pl_tokenizer **out,
+                                  pleach_error *err);
 /* Tokenizer, chat template, generation_config and licence: copied from a folder, made from a GGUF
  * file. */
 pleach_status pl_write_side_files(const pleach_checkpoint *source, const char *dir,

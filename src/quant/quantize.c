@@ -225,6 +225,12 @@ static pleach_status write_report(run *r, pleach_error *err)
         report.command = command = pl_report_command(&report, r->path.out);
     }
     pleach_status status = make_summary(r, err);
+    if (report.eval) {
+        r->summary.evaluated = 1;
+        r->summary.kl = eval.kl;
+        r->summary.perplexity = eval.perplexity;
+        r->summary.same_top = eval.same_top;
+    }
     if (status == PLEACH_OK) status = pl_report_write(&report, r->path.staging, err);
     free(command);
     return status;
@@ -409,7 +415,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     double start = now();
     PL_TRY(pl_plan_open(&r->plan, r->plan.source, settings, err));
     PL_TRY(pl_check_side_files(r->plan.source, err));
-    PL_TRY(pl_report_check(&r->plan.settings, err));
+    PL_TRY(pl_report_check(&r->plan, err));
     if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
     PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
     PL_TRY(pl_calibration_open(&r->calibration, &r->plan, &r->warnings, err));

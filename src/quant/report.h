@@ -16,8 +16,9 @@ typedef struct pl_report {
     const char *command;                      /* that gives `eval` again */
 } pl_report;
 
-/* Whether settings->report_text, if any, can be read: a slip is found before the work. */
-pleach_status pl_report_check(const pleach_quantize_settings *settings, pleach_error *err);
+/* Whether settings.report_text, if any, can be read, and the source has a tokenizer for it: a slip
+ * is found before the work. */
+pleach_status pl_report_check(const pl_plan *plan, pleach_error *err);
 /* Bytes that scoring takes at most, pages of both models included; 0 without a text. */
 uint64_t pl_report_memory(const pl_plan *plan);
 /* Scores the folder `dir` on settings->report_text, with the source as teacher. */

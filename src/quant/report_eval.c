@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "model/attention.h"
 #include "model/linear.h"
+#include "model_folder.h"
 #include "pleach/model.h"
 #include "report.h"
 #include "runtime/evaluation.h"
@@ -38,12 +39,19 @@ static int progress(void *user, size_t done, size_t total, double perplexity)
     return s->progress ? s->progress(s->user, &p) : 0;
 }
 
-pleach_status pl_report_check(const pleach_quantize_settings *s, pleach_error *err)
+pleach_status pl_report_check(const pl_plan *plan, pleach_error *err)
 {
+    const char *path = plan->settings.report_text;
     pl_map map = {0};
-    if (!s->report_text) return PLEACH_OK;
-    PL_TRY(pl_map_open(&map, s->report_text, err));
+    pl_tokenizer *tokenizer;
+    pleach_error inner = {0};
+    if (!path) return PLEACH_OK;
+    PL_TRY(pl_map_open(&map, path, err));
     pl_map_close(&map);
+    pleach_status status = pl_source_tokenizer(plan->source, &tokenizer, &inner);
+    PL_FAIL_IF(status != PLEACH_OK, err, status, "%.300s; --report-text needs a tokenizer",
+               inner.message);
+    pl_tokenizer_close(tokenizer);
     return PLEACH_OK;
 }
 

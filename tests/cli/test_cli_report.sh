@@ -10,6 +10,8 @@ tail -c 2400 "$PLEACH_SOURCE/bench/eval.txt" >"$work/text"
 expect 0 '' "$PLEACH" quantize "$m" "$q" --budget 2.7,3.2 --calib "$work/calib" --calib-tokens 1024 \
     --report-text "$work/text"
 ! grep '^warning' "$out" | grep -v 'so few mislead' || fault "a warning"
+[ "$(grep -c '^evaluation  *KL [0-9.]*, perplexity [0-9.]*, same top token [0-9.]* %$' "$out")" -eq 2 ] ||
+    fault "no figures: $(cat "$out")"
 [ ! -e "$q.statistics" ] || fault "the shared calibration stays"
 for rate in 2.7 3.2; do
     json=$q-$rate/quantize-report.json
@@ -20,6 +22,19 @@ for rate in 2.7 3.2; do
     grep -q '<h2>Proxy loss by layer and kind</h2>' "$q-$rate/report.html" || fault "no proxy loss"
     grep -q '&plusmn;' "$q-$rate/report.html" || fault "no figures in the page"
 done
+
+# A model without a tokenizer is refused before the work, whatever else could be done.
+expect 1 '--report-text needs a tokenizer' "$PLEACH" quantize "$golden/checkpoints/llama-tied" "$work/mute" \
+    --calib none --report-text "$work/text"
+[ -z "$(ls -d "$work"/mute* 2>/dev/null)" ] || fault "a refused run leaves something"
+expect 0 '' "$PLEACH" quantize "$m" "$work/json" --calib none --report-text "$work/text" --json
+expect_output '"same_top": [0-9]'
+
+# A text that cannot be scored costs the run the figures alone.
+printf x >"$work/short"
+expect 0 '' "$PLEACH" quantize "$m" "$work/unscored" --calib none --report-text "$work/short"
+expect_output '^warning  *not evaluated: '
+! grep '^evaluation' "$out" || fault "figures of a text that was not scored"
 
 # One budget at a time gives the same bytes; so does a plan that was saved.
 expect 0 '' "$PLEACH" quantize "$m" "$work/one" --budget 3.2 --calib "$work/calib" --calib-tokens 1024 \

@@ -156,22 +156,20 @@ static void test_command(void **state)
     free(command);
 }
 
-/* A text that is not there is refused before the work; one that cannot be scored is a warning. */
+/* A text that is not there is refused before the work, and any where there is no tokenizer. */
 static void test_no_text(void **state)
 {
     (void)state;
     pleach_quantize_settings s = bits(3);
-    pleach_quantize_summary made;
     s.report_text = at("nowhere.txt");
     assert_refused(pleach_quantize(TIED, at("no-text"), &s, NULL, err), PLEACH_ERR_MISSING,
                    "nowhere.txt");
     assert_false(pl_exists(at("no-text.partial")));
     s.report_text = at("some.txt");
     assert_ok(pl_write_file(s.report_text, "some text", 9, err));
-    assert_ok(pleach_quantize(TIED, at("no-text"), &s, &made, err));
-    assert_int_equal(made.n_warnings, 1);
-    assert_non_null(strstr(made.warnings[0], "not evaluated: "));
-    pleach_quantize_summary_free(&made);
+    assert_refused(pleach_quantize(TIED, at("no-text"), &s, NULL, err), PLEACH_ERR_MISSING,
+                   "--report-text needs a tokenizer");
+    assert_false(pl_exists(at("no-text.partial")));
 }
 
 int main(void)
