@@ -4,6 +4,7 @@
 #include "plan.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -394,9 +395,10 @@ static void plan_memory(pl_plan *plan)
 static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
 {
     const uint64_t allowed = plan->settings.memory;
+    double least = ceil((double)plan->peak_memory * 1e-5) * 1e-4; /* in units that do, if given */
     PL_FAIL_IF(allowed && plan->peak_memory > allowed, err, PLEACH_ERR_LIMIT,
-               "%llu bytes of memory are needed, %llu are allowed",
-               (unsigned long long)plan->peak_memory, (unsigned long long)allowed);
+               "--memory: %.4f GB (%llu bytes) are needed, %g GB are allowed", least,
+               (unsigned long long)plan->peak_memory, (double)allowed * 1e-9);
     return PLEACH_OK;
 }
 

@@ -33,6 +33,12 @@ expect 2 '--bits: --budget says the bits' "$PLEACH" "${plain[@]}" "$work/none" -
 expect 2 '--bits: --budget-file says' "$PLEACH" "${plain[@]}" "$work/none" --budget-file 1 --bits 3
 expect 2 'both say what may be spent' "$PLEACH" "${plain[@]}" "$work/none" --budget 3 --budget-file 1
 
+# What memory is needed is said in the option's own unit, and does when it is given.
+expect 1 '--memory: [0-9.]* GB ([0-9]* bytes) are needed, 0.0001 GB are allowed' \
+    "$PLEACH" "${plain[@]}" "$work/none" --memory 0.0001
+enough=$(sed 's/.*--memory: \([0-9.]*\) GB.*/\1/' "$err")
+expect 0 '' "$PLEACH" "${plain[@]}" "$work/none" --memory "$enough" --dry-run
+
 # A plan is saved, edited and given back; patterns come last.
 expect 0 '' "$PLEACH" "${plain[@]}" "$work/none" --budget 3 --save-plan "$work/plan.json" --dry-run
 sed -i 's/\("model.layers.1.mlp.up_proj": {"bits": \)[234]/\12/' "$work/plan.json"

@@ -224,7 +224,7 @@ static void memory_is_promised(void **state)
     pleach_quantize_summary plain, calibrated;
     s.memory = 1 << 20;
     assert_refused(pleach_quantize(model.path, at("little"), &s, NULL, &err), PLEACH_ERR_LIMIT,
-                   "1048576 are allowed");
+                   "0.00104858 GB are allowed");
     assert_false(pl_exists(at("little.partial")));
     s.memory = 0;
     s.refine = 1;

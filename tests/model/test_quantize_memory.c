@@ -62,7 +62,7 @@ static void limits_are_kept(void **state)
     unsigned long long need;
     s.memory = 1;
     assert_int_equal(pleach_quantize(model.path, at("little"), &s, NULL, &err), PLEACH_ERR_LIMIT);
-    assert_int_equal(sscanf(err.message, "%llu bytes of memory are needed", &need), 1);
+    assert_int_equal(sscanf(err.message, "--memory: %*f GB (%llu bytes) are needed", &need), 1);
     print_message("%.1f MB needed\n", (double)need * 1e-6);
     s.memory = need / 2;
     assert_int_equal(pleach_quantize(model.path, at("little"), &s, NULL, &err), PLEACH_ERR_LIMIT);
@@ -85,7 +85,7 @@ static void limits_of_coding_are_kept(void **state)
     uint64_t both = promised(&s);
     s.memory = 1;
     assert_int_equal(pleach_quantize_plan(model.path, &s, &plan, &err), PLEACH_ERR_LIMIT);
-    assert_int_equal(sscanf(err.message, "%llu bytes of memory are needed", &need), 1);
+    assert_int_equal(sscanf(err.message, "--memory: %*f GB (%llu bytes) are needed", &need), 1);
     assert_true(need < both);
     s.memory = both;
     assert_int_equal(promised(&s), both);
