@@ -139,8 +139,9 @@ typedef struct loader {
     float *inverse;    /* [out] 1 / output scale */
     float *scratch;    /* [threads][scratch_size] */
     size_t scratch_size;
-    pthread_mutex_t lock;      /* guards the next two */
+    pthread_mutex_t lock;      /* guards the next three */
     uint64_t bad_row, bad_col; /* first bad value; UINT64_MAX: none */
+    bool overflow;             /* a number left the range of f32 on the way */
 } loader;
 
 /* Stored rows of axis 0 are columns of W: n rows of W become a run of n in each. */
@@ -226,6 +227,33 @@ static void rotate_outputs(void *loader_, size_t block, int thread)
                      l->dst + first * item->trellis.cols, item->module.in, item->trellis.cols, tile);
 }
 
+static void find_overflow(void *loader_, size_t row, int thread)
+{
+    loader *l = loader_;
+    (void)thread;
+    if (all_finite(l->dst + row * l->item->trellis.cols, l->item->trellis.cols)) return;
+    pthread_mutex_lock(&l->lock);
+    l->overflow = true;
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* All numbers of the source are finite: sums of them in f32 need not be. */
+static pleach_status check_overflow(loader *l, double largest, pleach_error *err)
+{
+    pl_pool_run(l->pool, l->item->trellis.rows, find_overflow, l);
+    PL_FAIL_IF(l->overflow, err, PLEACH_ERR_DATA,
+               "%s.weight: too large to rotate: the root mean square of a row is %g",
+               l->item->module.name, sqrt(largest / (double)l->item->module.in));
+    return PLEACH_OK;
+}
+
+static double largest_power(const loader *l)
+{
+    double largest = 0;
+    for (size_t o = 0; o < l->item->module.out; o++) largest = fmax(largest, l->power[o]);
+    return largest;
+}
+
 static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
 {
     const pl_plan_item *item = l->item;
@@ -234,13 +262,14 @@ static pleach_status load(loader *l, uint16_t *output_scale, pleach_error *err)
     if (item->source.weight)
         pl_map_release(item->source.weight->data, item->source.weight->n_bytes);
     if (l->bad_row != UINT64_MAX) return pl_fail_value(err, m->name, l->bad_row, l->bad_col);
+    double largest = largest_power(l);
     if (item->output_scale) find_output_scale(l, output_scale);
 
     if (item->trellis.axis == 0)
         pl_pool_run(l->pool, m->in, finish_stored_row, l);
     else if (l->out_signs)
         pl_pool_run(l->pool, m->out / item->rotate_out.block, rotate_outputs, l);
-    return PLEACH_OK;
+    return check_overflow(l, largest, err);
 }
 
 static pleach_status allocate(loader *l, pleach_error *err)

@@ -257,6 +257,24 @@ static void test_bad_numbers(void **state)
     assert_false(pl_exists(at("inf-out")));
 }
 
+/* Numbers near the end of bf16's range are finite; what a rotation makes of them is not. */
+static void test_large_numbers(void **state)
+{
+    (void)state;
+    pleach_quantize_settings s = bits(4);
+    copy_checkpoint(at("large"));
+    for (uint64_t col = 0; col < 128; col++)
+        poke(at("large"), "model.layers.0.self_attn.k_proj.weight", 0, col,
+             col % 2 ? 0x7f62 : 0xff62);
+    for (int axis = 0; axis <= 1; axis++) {
+        s.axis = axis;
+        s.discard_partial = 1;
+        assert_refused(pleach_quantize(at("large"), at("large-out"), &s, NULL, err),
+                       PLEACH_ERR_DATA, "k_proj.weight: too large to rotate: the root mean square "
+                                        "of a row is 3.004");
+    }
+}
+
 static void test_settings(void **state)
 {
     (void)state;
@@ -297,7 +315,8 @@ int main(void)
         cmocka_unit_test(test_layouts),   cmocka_unit_test(test_families),
         cmocka_unit_test(test_wide_states), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_kept),      cmocka_unit_test(test_embedding_bits),
-        cmocka_unit_test(test_bad_numbers), cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_bad_numbers), cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
 }
