@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a packed model of any size with random codes: as fast to run as a real one, and of no other
-use. Needs nothing but Python.
+"""Writes a packed model of any size with random codes: as fast to run as a real one, and of no
+other use. Needs nothing but Python.
 
     python3 bench/random_model.py OUT --hidden 5120 --mlp 17408 --layers 4 --bits 3
     pleach bench OUT
@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import struct
+import sys
 
 FP16_SCALE = struct.pack("<e", 0.01)
 BF16_ONE = struct.pack("<H", 0x3F80)
@@ -27,13 +28,48 @@ def parse():
     p.add_argument("--vocabulary", type=int, default=1024)
     p.add_argument("--bits", type=int, choices=(2, 3, 4), default=3)
     p.add_argument("--axis", type=int, choices=(0, 1), default=0)
-    return p.parse_args()
+    p.add_argument("--head-dim", type=int, help="default: --hidden over --heads")
+    args = p.parse_args()
+    fault = find_fault(args)
+    if fault:
+        p.exit(2, f"{p.prog}: {fault}\n")
+    return args
+
+
+def find_fault(args):
+    """What is wrong with the sizes, or None; fills in the head's."""
+    for name, most in (("hidden", 1 << 20), ("mlp", 1 << 22), ("layers", 512), ("heads", 1 << 16),
+                       ("kv_heads", 1 << 16), ("vocabulary", 1 << 24)):
+        n = getattr(args, name)
+        if not 1 <= n <= most:
+            return f"--{name.replace('_', '-')}: expected 1 to {most}, found {n}"
+    for name in ("hidden", "mlp"):
+        if getattr(args, name) % 256:
+            return f"--{name}: {getattr(args, name)} is no multiple of 256"
+    if args.heads % args.kv_heads:
+        return f"--kv-heads: {args.kv_heads} does not divide the {args.heads} heads"
+    if args.head_dim is None:
+        if args.hidden % args.heads:
+            return (f"--heads: {args.heads} does not divide the hidden size {args.hidden}: "
+                    "give --head-dim")
+        args.head_dim = args.hidden // args.heads
+    if not 2 <= args.head_dim <= 4096 or args.head_dim % 2:
+        return f"--head-dim: expected an even number from 2 to 4096, found {args.head_dim}"
+    if args.heads * args.head_dim > 1 << 20:
+        return f"--heads: {args.heads} of {args.head_dim} numbers each are more than {1 << 20}"
+    for name in ("heads", "kv_heads")[:2 if args.axis == 0 else 1]:
+        n = getattr(args, name) * args.head_dim
+        if n % 256:
+            return (f"--{name.replace('_', '-')} times the head's size: "
+                    f"{n} is no multiple of 256")
+    if os.path.lexists(args.out):
+        return f"{args.out}: is there already"
+    return None
 
 
 def write_packed(tensors, modules, name, out, inputs, args):
-    """A trellis matrix in blocks of 256; widths must be multiples of 256."""
+    """A trellis matrix in blocks of 256: widths are multiples of that."""
     rows, cols = (inputs, out) if args.axis == 0 else (out, inputs)
-    assert cols % 256 == 0, f"{name}: {cols} is no multiple of 256"
     words = cols // 32 * args.bits
     tensors[name + ".weight"] = ("U32", [rows, words], 4 * rows * words, None)
     tensors[name + ".scales"] = ("F16", [rows], 2 * rows, FP16_SCALE)
@@ -50,7 +86,7 @@ def write_ones(tensors, name, n):
 def describe(args):
     """Tensors as name: (type, shape, bytes, number to fill with or None for random bits)."""
     tensors, modules = {}, {}
-    head = args.hidden // args.heads
+    head = args.head_dim
     # 8-bit groups of 64: random codes, scale and bias such that weights are small.
     groups = args.vocabulary * args.hidden // 64
     shape = [args.vocabulary, args.hidden // 64]
@@ -80,7 +116,7 @@ def config(args, modules):
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
             "hidden_size": args.hidden, "intermediate_size": args.mlp,
             "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
-            "num_key_value_heads": args.kv_heads, "head_dim": args.hidden // args.heads,
+            "num_key_value_heads": args.kv_heads, "head_dim": args.head_dim,
             "vocab_size": args.vocabulary, "max_position_embeddings": 4096,
             "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
             "tie_word_embeddings": True, "torch_dtype": "bfloat16",
@@ -107,10 +143,13 @@ def write(path, tensors):
 def main():
     args = parse()
     tensors, modules = describe(args)
-    os.makedirs(args.out)
-    write(os.path.join(args.out, "model.safetensors"), tensors)
-    with open(os.path.join(args.out, "config.json"), "w", encoding="utf-8") as f:
-        json.dump(config(args, modules), f, indent=1)
+    try:
+        os.makedirs(args.out)
+        write(os.path.join(args.out, "model.safetensors"), tensors)
+        with open(os.path.join(args.out, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(config(args, modules), f, indent=1)
+    except OSError as e:
+        sys.exit(f"random_model.py: {args.out}: {e.strerror}")
 
 
 if __name__ == "__main__":
