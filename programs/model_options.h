@@ -70,7 +70,8 @@ void sampling_from_values(const sampling_values *v, pleach_sampling *s);
 #define CPU_OPTION(values, field)                                                                  \
     {.name = "cpu", .type = OPTION_TEXT, .argument = "LEVEL",                                      \
      .automatic = "the best of this machine",                                                      \
-     .help = "processor level: c, avx2, avx512, neon, dotprod", OPTION_AT(values, field)}
+     .help = "processor level: c, avx2, avx512, avx512bf16, neon, dotprod",                        \
+     OPTION_AT(values, field)}
 
 #define MODEL_OPTIONS(values)                                                                      \
     THREADS_OPTION(values, model.threads), CPU_OPTION(values, model.cpu),                          \
