@@ -2,6 +2,7 @@
  *
  * pleach bench --tune: measures the crossovers of this machine, and prints them beside those that
  * are built in and as the lines of kernels/crossovers.c. Nothing is changed. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ typedef struct tuning {
     pl_crossovers best;
     /* [kind][axis][k - 2][M]: seconds with M rows in registers, and by a tile */
     double seconds[PL_CROSS_KINDS][2][3][PL_MOST_REGISTER_ROWS + 1][2];
-    double wake, speed; /* seconds to share out a loop; multiply-adds a second of one thread */
+    double wake, speed; /* seconds to share out a loop (NAN: one thread has nothing to share);
+                           multiply-adds a second of one thread */
 } tuning;
 
 static const pleach_arith ariths[PL_CROSS_KINDS] = {
@@ -46,27 +48,41 @@ static uint8_t register_rows(double seconds[PL_MOST_REGISTER_ROWS + 1][2])
     return (uint8_t)best;
 }
 
+static pleach_status check_interrupt(pleach_error *err)
+{
+    PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
+    return PLEACH_OK;
+}
+
+/* Both ways with every M: the limit on rows in registers says which. */
+static pleach_status time_product(tuning *t, int kind, int axis, int bits, layers *l,
+                                  pleach_error *err)
+{
+    bench_memory *b = &t->memory;
+    uint8_t *limit = &b->compute.kernels.crossovers.register_rows[kind][axis][bits - 2];
+    for (l->M = 2; l->M <= PL_MOST_REGISTER_ROWS; l->M++)
+        for (int tile = 0; tile < 2; tile++) {
+            progress_line("%s, axis %d, %d bits, M = %zu, %s", pleach_arith_name(ariths[kind]),
+                          axis, bits, l->M, tile ? "tile" : "registers");
+            *limit = tile ? 1 : PL_MOST_REGISTER_ROWS;
+            t->seconds[kind][axis][bits - 2][l->M][tile] = best_seconds(b, run_layer, l);
+            PL_TRY(check_interrupt(err));
+        }
+    return PLEACH_OK;
+}
+
 static pleach_status tune_product(tuning *t, int kind, int axis, int bits, pleach_error *err)
 {
     bench_memory *b = &t->memory;
     layers l;
     pl_weight w = trellis_weight(WIDE, NARROW, axis, bits, 12);
-    uint8_t *built_in = &b->compute.kernels.crossovers.register_rows[kind][axis][bits - 2];
-    double(*seconds)[2] = t->seconds[kind][axis][bits - 2];
     b->compute.arith = ariths[kind];
     pleach_status status =
         open_layers(&l, b, &w, (size_t)WIDE * NARROW / 8 * (size_t)bits, err);
     if (status == PLEACH_OK) status = reserve_scratch(b, &l, PL_MOST_REGISTER_ROWS, err);
-    for (l.M = 2; status == PLEACH_OK && l.M <= PL_MOST_REGISTER_ROWS; l.M++)
-        for (int tile = 0; tile < 2; tile++) {
-            if (interrupted()) status = pl_fail(err, PLEACH_ERR_CANCELLED, "interrupted");
-            progress_line("%s, axis %d, %d bits, M = %zu, %s", pleach_arith_name(ariths[kind]), axis,
-                          bits, l.M, tile ? "tile" : "registers");
-            *built_in = tile ? 1 : PL_MOST_REGISTER_ROWS;
-            seconds[l.M][tile] = best_seconds(b, run_layer, &l);
-        }
+    if (status == PLEACH_OK) status = time_product(t, kind, axis, bits, &l, err);
     close_layers(&l);
-    t->best.register_rows[kind][axis][bits - 2] = register_rows(seconds);
+    t->best.register_rows[kind][axis][bits - 2] = register_rows(t->seconds[kind][axis][bits - 2]);
     return status;
 }
 
@@ -106,7 +122,10 @@ static pleach_status tune(tuning *t, int threads, pleach_error *err)
     for (int kind = 0; kind < PL_CROSS_KINDS; kind++)
         for (int axis = 0; axis < 2; axis++)
             for (int bits = 2; bits <= 4; bits++) PL_TRY(tune_product(t, kind, axis, bits, err));
-    return tune_threads(t, threads, err);
+    if (threads > 1) return tune_threads(t, threads, err);
+    t->wake = NAN;
+    t->best.thread_operations = t->memory.compute.kernels.crossovers.thread_operations;
+    return PLEACH_OK;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
@@ -139,9 +158,11 @@ static void print_tuning(const tuning *t, const pl_crossovers *built_in, int thr
                 printf("%18d %10d\n", t->best.register_rows[kind][axis][k],
                        built_in->register_rows[kind][axis][k]);
             }
-    printf("\nsharing a loop out to %d threads: %.1f us, so %u multiply-adds are worth a thread "
-           "(built in: %u)\n\n",
-           threads, t->wake * 1e6, t->best.thread_operations, built_in->thread_operations);
+    if (threads > 1)
+        printf("\nsharing a loop out to %d threads: %.1f us, so %u multiply-adds are worth a thread "
+               "(built in: %u)\n",
+               threads, t->wake * 1e6, t->best.thread_operations, built_in->thread_operations);
+    putchar('\n');
     print_initialiser(&t->best);
 }
 

@@ -57,18 +57,20 @@ static pleach_status time_prompt(bench *b, size_t n, rate *out, pleach_error *er
     return PLEACH_OK;
 }
 
-/* n single tokens after a prompt of 8; a run's time is that of all n. */
+enum { OPENING = 8 }; /* tokens that generation goes on from */
+
+/* n single tokens after the opening; a run's time is that of all n. */
 static pleach_status time_generation(bench *b, size_t n, rate *out, pleach_error *err)
 {
     double seconds[MOST_REPEATS];
     for (size_t r = 0; r < b->repeats; r++) {
         PL_TRY(pleach_session_truncate(b->session, 0, err));
-        PL_TRY(pleach_session_feed(b->session, b->ids, 8, b->logits, err));
+        PL_TRY(pleach_session_feed(b->session, b->ids, OPENING, b->logits, err));
         PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
         progress_line("%zu generated tokens, run %zu of %zu", n, r + 1, b->repeats);
         double start = seconds_now();
         for (size_t i = 0; i < n; i++)
-            PL_TRY(pleach_session_feed(b->session, b->ids + 8 + i, 1, b->logits, err));
+            PL_TRY(pleach_session_feed(b->session, b->ids + OPENING + i, 1, b->logits, err));
         seconds[r] = seconds_now() - start;
     }
     *out = rate_of(seconds, b->repeats, (double)n);
@@ -110,7 +112,7 @@ static pleach_status measure(const bench_values *v, bench *b, size_t context, re
                              pleach_error *err)
 {
     uint64_t random = 1;
-    size_t n_ids = PL_MAX((size_t)512, 8 + (size_t)v->generated);
+    size_t n_ids = PL_MAX((size_t)512, OPENING + (size_t)v->generated);
     b->ids = pl_alloc(n_ids, sizeof *b->ids);
     b->logits = pl_alloc(b->info.vocab_size, sizeof *b->logits);
     if (!b->ids || !b->logits) return pl_fail_memory(err, "logits", b->info.vocab_size * 4ull);
@@ -188,6 +190,10 @@ static int bench_model(const bench_values *v, const pleach_model *m)
     bench b = {.repeats = (size_t)v->repeats};
     pleach_model_get_info(m, &b.info);
     size_t context = v->session.context ? (size_t)v->session.context : b.info.context_length;
+    if (context < OPENING + (size_t)v->generated)
+        return fail_usage("bench: generation needs a context of %zu tokens (%d, and --tokens %zu "
+                          "more), found %zu", OPENING + (size_t)v->generated, OPENING,
+                          (size_t)v->generated, context);
     int result = open_session(m, &v->session, &b.session);
     if (result == EXIT_OK) {
         catch_interrupts(false);

@@ -117,10 +117,19 @@ expect_output '"roof_share": '
 expect_output '"linear_share": 0.[0-9]'
 ! grep -q '"tokens": 512' "$out" || fault "bench measures more than the context holds"
 
+for ctx in 4 9; do
+    expect 2 "generation needs a context of 10 tokens .*, found $ctx" \
+        "$PLEACH" bench "$model" -r 1 -n 2 --ctx $ctx
+done
+expect 0 '' "$PLEACH" bench "$model" -r 1 -n 2 --ctx 10
+
 # The crossovers: 2 axes by 3 rates of every arithmetic but int16x2, and what a thread is worth.
 expect 0 '' "$PLEACH" bench --tune -r 1 --json
 [ "$(grep -c '"register_rows": [1-4]' "$out")" -eq 24 ] || fault "bench --tune: $(cat "$out")"
 expect_output '"thread_operations": [1-9]'
+expect 0 '' "$PLEACH" bench --tune -r 1 -t 1
+expect_output 'thread_operations = [1-9]'
+! grep 'sharing a loop' "$out" || fault "one thread shares a loop"
 
 # A weight of NaN is found: 0x7fc0 in bf16 over the last weight.
 cp -r "$model" "$work/nan"
