@@ -52,6 +52,7 @@ void answer_print_stats(const answer *a)
 {
     const pleach_generation_stats *s = &a->stats;
     size_t computed = s->prompt_tokens - s->cached_tokens;
+    fflush(stdout); /* the end of the answer's line, where both streams are one */
     fprintf(stderr, "prompt: %zu tokens, %zu of them cached, %.1f tokens/s; ", s->prompt_tokens,
             s->cached_tokens, rate(computed, s->prompt_seconds));
     fprintf(stderr, "answer: %zu tokens, %.1f tokens/s\n", s->new_tokens,

@@ -78,6 +78,11 @@ chat() { printf '%s\n' "$@" | "$PLEACH" chat "$m" -n 12 -v >"$out" 2>"$err"; }
 chat 'Hello' 'And now?' || fault "chat gives $?"
 grep -c '^prompt: ' "$err" | grep -q '^2$' || fault "chat does not answer twice: $(cat "$err")"
 grep "^prompt: " "$err" | sed -n 2p | grep -q ', [1-9][0-9]* of them cached' || fault "chat reuses no prefix: $(cat "$err")"
+for words in 'chat --ctx 200' 'run -p Hello'; do # the statistics have a line of their own in one stream, too
+    printf '%s\n' 'Hello' 'And now?' | "$PLEACH" ${words%% *} "$m" ${words#* } -n 12 -v >"$work/both" 2>&1
+    grep -a -q '^prompt: ' "$work/both" || fault "$words: no statistics"
+    ! grep -a -q '.prompt: [0-9]' "$work/both" || fault "$words: statistics on the answer's line"
+done
 iconv -f UTF-8 -t UTF-8 "$out" >/dev/null 2>&1 || fault "chat's answers are not UTF-8"
 chat 'Hello' '/reset' 'Hello' || fault "chat with /reset gives $?"
 awk '/^prompt: / {print $2}' "$err" | uniq | wc -l | grep -q '^1$' || fault "/reset forgets nothing: $(cat "$err")"
