@@ -41,7 +41,8 @@ PLEACH_API void pleach_session_settings_defaults(pleach_session_settings *s);
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_kv_check(const char *kv, pleach_error *err);
 
 /* Memory for the cache grows as tokens come. The model is borrowed until the session is closed.
- * PLEACH_ERR_SHAPE for a cache type that cannot serve the model's head size. */
+ * PLEACH_ERR_SHAPE for a cache type that cannot serve the model's head size, or a context too large
+ * to address. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_open(
     const pleach_model *m, const pleach_session_settings *settings, pleach_session **out,
     pleach_error *err);
@@ -75,7 +76,8 @@ typedef struct pleach_cache_info {
     char types[256];        /* as in pleach_session_settings.kv */
     double bits;            /* of a number, on average */
     size_t context;         /* most tokens held */
-    size_t recent;          /* of them in bf16 too, as asked for; 0 when no layer is packed */
+    size_t recent;          /* of them in bf16 too, in whole pages and no more than the context's;
+                               0 when no layer is packed */
     uint64_t token_bytes;   /* of one token in all layers, recent ones apart */
     uint64_t context_bytes; /* of a full context, in pages of 64 tokens; a layer with a sliding
                                window holds that and up to two pages more */

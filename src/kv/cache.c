@@ -22,14 +22,16 @@ static bool page_shared(const page *p)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* All that a page's size is made of must be small enough to address. */
+/* All pages of a full cache must be few enough to address, the largest type taken for each. */
 static pleach_status check_size(const pl_cache_settings *s, pleach_error *err)
 {
     size_t bytes = PL_CACHE_PAGE * 2 * sizeof(float);
     if (__builtin_mul_overflow(bytes, (size_t)s->n_layers, &bytes) ||
         __builtin_mul_overflow(bytes, (size_t)s->n_kv_heads, &bytes) ||
-        __builtin_mul_overflow(bytes, (size_t)s->head_dim, &bytes))
-        return pl_fail(err, PLEACH_ERR_SHAPE, "the attention cache is too large to address");
+        __builtin_mul_overflow(bytes, (size_t)s->head_dim, &bytes) ||
+        __builtin_mul_overflow(bytes, pages_of(s->capacity), &bytes))
+        return pl_fail(err, PLEACH_ERR_SHAPE,
+                       "an attention cache of %zu tokens is too large to address", s->capacity);
     return PLEACH_OK;
 }
 
@@ -51,12 +53,12 @@ static pleach_status add_stores(pl_cache *c, const pl_cache_settings *s, pleach_
                                  .layer = i,
                                  .window = s->windows ? s->windows[i] : 0},
                          err));
-    for (uint32_t i = 0; s->recent && i < s->n_layers; i++) {
+    for (uint32_t i = 0; c->recent && i < s->n_layers; i++) {
         if (!pl_cache_packed(c, i)) continue;
         c->stores[i].recent_store = c->n_stores;
         PL_TRY(add_store(
             c,
-            (store){.type = PL_KV_BF16, .layer = i, .recent = true, .window = pages_of(s->recent)},
+            (store){.type = PL_KV_BF16, .layer = i, .recent = true, .window = pages_of(c->recent)},
             err));
     }
     return PLEACH_OK;
@@ -81,13 +83,14 @@ pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_e
 {
     *out = NULL;
     PL_TRY(check_size(s, err));
+    size_t recent = PL_MIN(pages_of(s->recent), pages_of(s->capacity)) * PL_CACHE_PAGE;
     pl_cache *c = allocate(s->n_layers, err);
     if (!c) return PLEACH_ERR_MEMORY;
     *c = (pl_cache){.n_layers = s->n_layers,
                     .n_heads = s->n_kv_heads,
                     .head_dim = s->head_dim,
                     .capacity = s->capacity,
-                    .recent = s->recent,
+                    .recent = recent,
                     .kernels = s->kernels,
                     .stores = c->stores};
     pleach_status status = add_stores(c, s, err);
@@ -243,7 +246,7 @@ static bool reaches(const pl_cache *c, size_t n)
 
 size_t pl_cache_reach(const pl_cache *c, size_t n)
 {
-    size_t block = pages_of(c->recent) * PL_CACHE_PAGE;
+    size_t block = c->recent;
     if (n >= c->length) return c->length;
     if (reaches(c, n)) return n;
     if (block && reaches(c, n / block * block)) return n / block * block;

@@ -22,12 +22,14 @@ typedef struct pl_cache_settings {
     size_t capacity;           /* most tokens it may hold */
     const pl_kv *types;        /* [n_layers]; NULL: f32 */
     const uint32_t *windows;   /* [n_layers] positions that a query sees, 0: all; NULL: all */
-    size_t recent;             /* tokens in a block, rounded up to pages: where a layer is packed, a
-                                  query sees its own block in bf16; 0: all packed */
+    size_t recent;             /* tokens in a block, rounded up to pages and no more than the
+                                  capacity's: where a layer is packed, a query sees its own block
+                                  in bf16; 0: all packed */
     const pl_kernels *kernels; /* borrowed until closing; may be NULL without packed types */
 } pl_cache_settings;
 
-/* Memory comes a page at a time, and what no window has left behind stays until closing. */
+/* PLEACH_ERR_SHAPE for a type that cannot serve the heads, or a capacity too large to address.
+ * Memory comes a page at a time, and what no window has left behind stays until closing. */
 pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_error *err);
 void pl_cache_close(pl_cache *c); /* accepts NULL */
 /* A second cache with the same tokens. It shares c's pages; whoever writes to a shared page first
@@ -103,7 +105,7 @@ pleach_status pl_cache_set_pages(pl_cache *c, size_t store, size_t length, const
 pl_kv pl_cache_type(const pl_cache *c, uint32_t layer);
 uint32_t pl_cache_layers(const pl_cache *c);
 size_t pl_cache_capacity(const pl_cache *c);
-size_t pl_cache_recent(const pl_cache *c); /* as in the settings; 0 when no layer is packed */
+size_t pl_cache_recent(const pl_cache *c); /* of a block, in whole pages; 0: no layer is packed */
 /* Bytes of the pages held now, those shared included; of one token in all layers, recent ones
  * apart; and of the pages held once `length` tokens have come one by one. */
 uint64_t pl_cache_bytes(const pl_cache *c);

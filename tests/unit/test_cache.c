@@ -422,6 +422,31 @@ static void all_tokens_may_be_recent(void **state)
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
+/* What a block may be, and what a cache too large to address says. */
+static void sizes_are_held_to_the_capacity(void **state)
+{
+    (void)state;
+    const size_t asked[] = {1, 64, 65, 127, 128, 300, 321, SIZE_MAX - 63, SIZE_MAX};
+    const size_t held[] = {64, 64, 128, 128, 128, 320, 320, 320, 320};
+    for (size_t i = 0; i < PL_COUNT(asked); i++) {
+        pl_cache *c = open_recent("k8v3", NULL, asked[i]);
+        assert_int_equal(pl_cache_recent(c), held[i]);
+        append(c, 1, CAPACITY);
+        check_recent(c, 1, 0, 299 / held[i] * held[i], 299 % held[i] + 1);
+        assert_int_equal(pl_cache_reach(c, 299), 299);
+        pl_cache_close(c);
+    }
+    pleach_error err;
+    pl_cache_settings set = {.n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = D};
+    for (int i = 0; i < 2; i++) {
+        pl_cache *c;
+        set.capacity = i ? SIZE_MAX : SIZE_MAX / (2 * sizeof(float) * LAYERS * ROW) + 64;
+        assert_int_equal(pl_cache_open(&set, &c, &err), PLEACH_ERR_SHAPE);
+        assert_non_null(strstr(err.message, "too large to address"));
+        assert_null(c);
+    }
+}
+
 static void types_have_names(void **state)
 {
     (void)state;
@@ -515,6 +540,7 @@ int main(void)
         cmocka_unit_test(windows_and_forks),
         cmocka_unit_test(recent_tokens_are_kept_in_bf16_too),
         cmocka_unit_test(all_tokens_may_be_recent),
+        cmocka_unit_test(sizes_are_held_to_the_capacity),
         cmocka_unit_test(types_have_names),
         cmocka_unit_test(head_sizes_are_served_or_refused),
     };
