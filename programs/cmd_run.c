@@ -133,6 +133,14 @@ static int generate(const run_values *v, const pleach_model *m, pleach_session *
     return result == EXIT_OK && a.stopped ? EXIT_INTERRUPTED : result;
 }
 
+/* A file that cannot be written is refused before the work that would be lost. */
+static int check_session_file(const run_values *v)
+{
+    pleach_error err;
+    if (!v->session_file) return EXIT_OK;
+    return pl_output_check(v->session_file, &err) == PLEACH_OK ? EXIT_OK : fail_status(&err);
+}
+
 /* What a session file holds already of the prompt is not computed again. */
 static int load_session(const run_values *v, pleach_session *s)
 {
@@ -155,6 +163,7 @@ static int run(const void *values)
     pleach_session *s = NULL;
     id_list prompt = {0};
     int status = check_values(v);
+    if (status == EXIT_OK) status = check_session_file(v);
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK) status = prompt_ids(v, m, &prompt);
     if (status == EXIT_OK) status = open_session(m, &v->session, &s);

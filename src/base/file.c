@@ -6,7 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,21 +95,79 @@ pleach_status pl_read_file(const char *path, size_t limit, char **out, size_t *s
     return PLEACH_OK;
 }
 
-pleach_status pl_output_open(pl_output *out, const char *path, pleach_error *err)
+/* The file that `path` stands for, links followed, in fresh memory; exists: its mode is in *st. */
+static pleach_status resolve(const char *path, char **out, struct stat *st, bool *exists,
+                             pleach_error *err)
 {
     size_t n = strlen(path);
-    *out = (pl_output){.fd = -1, .path = pl_alloc(n + 1, 1), .partial = pl_alloc(n + 9, 1)};
-    if (!out->path || !out->partial) {
-        pl_output_discard(out);
-        return pl_fail_memory(err, "a path", n);
-    }
-    memcpy(out->path, path, n + 1);
-    snprintf(out->partial, n + 9, "%s.partial", path);
-    out->fd = open(out->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (out->fd >= 0) return PLEACH_OK;
-    pleach_status status = pl_fail_errno(err, "create", out->partial);
-    pl_output_discard(out);
+    char *real = realpath(path, NULL);
+    *exists = real && stat(real, st) == 0;
+    pleach_status status = PLEACH_OK;
+    if (n == 0)
+        status = pl_fail(err, PLEACH_ERR_MISSING, "cannot create a file without a name");
+    else if (*exists && !S_ISREG(st->st_mode))
+        status = pl_fail(err, PLEACH_ERR_IO, "cannot write %s: it is there and no regular file",
+                         path);
+    else if (!real && pl_exists(path))
+        status = pl_fail_errno(err, "follow", path);
+    else if (!(*out = pl_alloc(PL_MAX(n, real ? strlen(real) : 0) + 1, 1)))
+        status = pl_fail_memory(err, "a path", n);
+    else
+        strcpy(*out, real ? real : path);
+    free(real);
     return status;
+}
+
+/* Opens and locks a partial file, which a killed writer may have left. Its lock lasts until it is
+ * renamed or removed, so whoever gets it later finds another file, or none, under the name. */
+static pleach_status open_partial(const char *path, mode_t mode, int *out, pleach_error *err)
+{
+    for (;;) {
+        struct stat mine = {0}, there;
+        int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+        int fd = open(path, flags, mode);
+        if (fd < 0) return pl_fail_errno(err, "create", path);
+        bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (!held && fstat(fd, &mine) == 0 && S_ISREG(mine.st_mode) && lstat(path, &there) == 0 &&
+            mine.st_dev == there.st_dev && mine.st_ino == there.st_ino) {
+            *out = fd;
+            return PLEACH_OK;
+        }
+        close(fd);
+        PL_FAIL_IF(held, err, PLEACH_ERR_EXISTS, "%s: another process is writing it", path);
+        PL_FAIL_IF(!S_ISREG(mine.st_mode), err, PLEACH_ERR_IO, "%s: expected a regular file", path);
+    }
+}
+
+pleach_status pl_output_open(pl_output *out, const char *path, pleach_error *err)
+{
+    struct stat st;
+    bool exists;
+    *out = (pl_output){.fd = -1};
+    PL_TRY(resolve(path, &out->path, &st, &exists, err));
+    size_t n = strlen(out->path) + sizeof ".partial";
+    pleach_status status = PLEACH_OK;
+    out->partial = pl_alloc(n, 1);
+    if (!out->partial) {
+        status = pl_fail_memory(err, "a path", n);
+    } else {
+        snprintf(out->partial, n, "%s.partial", out->path);
+        status = open_partial(out->partial, exists ? 0600 : 0666, &out->fd, err);
+    }
+    if (status == PLEACH_OK && exists && fchmod(out->fd, st.st_mode & 0777) != 0)
+        status = pl_fail_errno(err, "set the mode of", out->partial);
+    if (status == PLEACH_OK && ftruncate(out->fd, 0) != 0)
+        status = pl_fail_errno(err, "empty", out->partial);
+    if (status != PLEACH_OK) pl_output_discard(out);
+    return status;
+}
+
+pleach_status pl_output_check(const char *path, pleach_error *err)
+{
+    pl_output out;
+    PL_TRY(pl_output_open(&out, path, err));
+    pl_output_discard(&out);
+    return PLEACH_OK;
 }
 
 pleach_status pl_output_write(pl_output *out, const void *data, size_t size, pleach_error *err)
@@ -133,20 +193,20 @@ pleach_status pl_output_commit(pl_output *out, pleach_error *err)
 {
     if (fsync(out->fd) != 0 && errno != EINVAL && errno != EROFS)
         return pl_fail_errno(err, "sync", out->partial);
-    int closed = close(out->fd);
-    out->fd = -1;
-    if (closed != 0) return pl_fail_errno(err, "close", out->partial);
     if (rename(out->partial, out->path) != 0) return pl_fail_errno(err, "rename to", out->path);
-    pl_free(out->partial);
-    out->partial = NULL;
+    int closed = close(out->fd); /* and with it the lock, only now */
+    out->fd = -1;
+    pleach_status status = closed ? pl_fail_errno(err, "close", out->path) : PLEACH_OK;
     pl_output_discard(out);
-    return PLEACH_OK;
+    return status;
 }
 
 void pl_output_discard(pl_output *out)
 {
-    if (out->fd >= 0) close(out->fd);
-    if (out->partial) unlink(out->partial);
+    if (out->fd >= 0) {
+        unlink(out->partial);
+        close(out->fd);
+    }
     pl_free(out->partial);
     pl_free(out->path);
     *out = (pl_output){.fd = -1};

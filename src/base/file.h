@@ -26,7 +26,9 @@ void pl_map_release(const void *data, size_t size);
 pleach_status pl_read_file(const char *path, size_t limit, char **out, size_t *size,
                            pleach_error *err);
 
-/* A file being written. It lives under PATH.partial until pl_output_commit renames it. */
+/* A file being written. It lives under PATH.partial, locked, until pl_output_commit renames it:
+ * PLEACH_ERR_EXISTS while another writes there. A file that is there keeps its mode, and a link
+ * stays: what it leads to is replaced. */
 typedef struct pl_output {
     char *path, *partial;
     int fd;
@@ -34,6 +36,8 @@ typedef struct pl_output {
 } pl_output;
 
 pleach_status pl_output_open(pl_output *out, const char *path, pleach_error *err);
+/* Whether that would go well, for a file that long work is to end in. */
+pleach_status pl_output_check(const char *path, pleach_error *err);
 pleach_status pl_output_write(pl_output *out, const void *data, size_t size, pleach_error *err);
 /* Syncs, closes and renames into place. */
 pleach_status pl_output_commit(pl_output *out, pleach_error *err);

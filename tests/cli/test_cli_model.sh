@@ -72,6 +72,13 @@ for time in first second; do
     expect 0 '' "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k8v3 --session "$work/session"
     cmp -s "$out" "$work/k8v3" || fault "the $time run with a session file gives another answer"
 done
+chmod 600 "$work/session"
+expect 0 '' "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k8v3 --session "$work/session"
+[ "$(stat -c %a "$work/session")" = 600 ] || fault "a private session file did not stay private"
+expect 1 'No such file' "$PLEACH" run "$packed_kv" "${ids[@]}" --session "$work/missing/session"
+[ ! -s "$out" ] || fault "an answer before its session file was found to be impossible"
+expect 1 'without a name' "$PLEACH" run "$packed_kv" "${ids[@]}" --session ''
+expect 1 'no regular file' "$PLEACH" run "$packed_kv" "${ids[@]}" --session "$work"
 expect 1 'other cache types: expected k4v4, found k8v3' \
     "$PLEACH" run "$packed_kv" "${ids[@]}" --kv k4v4 --session "$work/session"
 expect 0 '' "$PLEACH" run "$packed_kv" --ids "$work/ids.txt" --json -n 4 --kv k8v3 --session "$work/session"
