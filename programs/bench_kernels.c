@@ -122,12 +122,14 @@ static pleach_status measure_swiglu(bench *b, int bits, size_t M, pleach_error *
     pl_weight w = trellis_weight(WIDE, NARROW, 0, bits, 12);
     b->memory.compute.arith = PLEACH_ARITH_INT16;
     b->memory.compute.pool = b->pool;
-    pleach_status status = open_layers(&l, &b->memory, &w, (size_t)WIDE * NARROW / 8 * (size_t)bits, err);
+    size_t bytes = (size_t)WIDE * NARROW / 8 * (size_t)bits;
+    pleach_status status = open_layers(&l, &b->memory, &w, bytes, err);
     if (status == PLEACH_OK) status = reserve_scratch(&b->memory, &l, M, err);
     if (status == PLEACH_OK) {
         l.M = M;
         progress_line("gate, up and SwiGLU, %d bits", bits);
-        double apart = best_seconds(&b->memory, run_two, &l), fused = best_seconds(&b->memory, run_swiglu, &l);
+        double apart = best_seconds(&b->memory, run_two, &l);
+        double fused = best_seconds(&b->memory, run_swiglu, &l);
         add_figure(b, (figure){.what = "gate+up+SwiGLU", .arith = "int16", .bits = bits,
                                .state_bits = 12, .out = WIDE, .in = NARROW, .M = M,
                                .threads = b->threads, .unit = "multiply-adds/s",
@@ -172,7 +174,8 @@ static pleach_status measure_gemm(bench *b, pleach_error *err)
     gemm g = {.x = b->memory.x, .y = b->memory.y, .out = WIDE / 4, .in = NARROW, .M = MOST_M};
     float *w = pl_alloc((size_t)g.out * NARROW, sizeof *w);
     if (!w) return pl_fail_memory(err, "dense weights", (size_t)g.out * NARROW * sizeof *w);
-    for (size_t i = 0; i < (size_t)g.out * NARROW; i++) w[i] = b->memory.x[i % ((size_t)MOST_M * WIDE)];
+    for (size_t i = 0; i < (size_t)g.out * NARROW; i++)
+        w[i] = b->memory.x[i % ((size_t)MOST_M * WIDE)];
     g.w = w;
     openblas_set_num_threads(1);
     progress_line("OpenBLAS sgemm");
@@ -373,8 +376,8 @@ static void print_figures(const bench *b)
     for (size_t i = 0; i < b->n_figures; i++) {
         const figure *f = &b->figures[i];
         if (strcmp(f->what, "gate+up+SwiGLU") == 0)
-            printf("gate, up and SwiGLU in one, k %d, M = %zu, %d threads: %.2f e9 multiply-adds/s, "
-                   "%.2f of the two products' speed\n",
+            printf("gate, up and SwiGLU in one, k %d, M = %zu, %d threads: %.2f e9 "
+                   "multiply-adds/s, %.2f of the two products' speed\n",
                    f->bits, f->M, f->threads, f->value * 1e-9, f->roof_share);
         if (strcmp(f->what, "rotation") == 0)
             printf("rotation of %zu numbers: %.1f us, %.2f %% of the fastest product with them\n",
@@ -431,7 +434,8 @@ int bench_kernels(const bench_kernels_options *options)
     }
     if (result == EXIT_OK) {
         pleach_status status = pl_pool_open(b->threads, &b->pool, &err);
-        if (status == PLEACH_OK) status = open_bench_memory(&b->memory, options->repeats, cpu, &err);
+        if (status == PLEACH_OK)
+            status = open_bench_memory(&b->memory, options->repeats, cpu, &err);
         if (status == PLEACH_OK) status = measure_all(b, &err);
         progress_end();
         if (status != PLEACH_OK) result = fail_status(&err);

@@ -107,7 +107,8 @@ pleach_status open_layers(layers *l, bench_memory *b, const pl_weight *shape, si
         pl_weight w = *shape;
         l->weight[i] = (pl_tensor){.name = "weight", .n_dims = 2, .data = b->codes + i * bytes,
                                    .type = dense ? PL_BF16 : PL_U32,
-                                   .shape = {shape->out, dense ? shape->in : bytes / shape->out / 4},
+                                   .shape = {shape->out, dense ? shape->in
+                                                               : bytes / shape->out / 4},
                                    .n_bytes = bytes};
         w.weight = &l->weight[i];
         if (!dense) w.scales = &l->scales;

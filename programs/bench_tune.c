@@ -143,8 +143,8 @@ static void print_initialiser(const pl_crossovers *c)
 
 static void print_tuning(const tuning *t, const pl_crossovers *built_in, int threads)
 {
-    printf("cpu %s; %d x %d, weights from memory, 1 thread. Time in registers over time by a tile:\n"
-           "below 1, registers are faster.\n\n"
+    printf("cpu %s; %d x %d, weights from memory, 1 thread. Time in registers over time by a "
+           "tile:\nbelow 1, registers are faster.\n\n"
            "                       M = 2       3       4   registers up to   built in\n",
            pl_cpu_name(t->memory.compute.kernels.cpu), WIDE, NARROW);
     for (int kind = 0; kind < PL_CROSS_KINDS; kind++)
@@ -159,8 +159,8 @@ static void print_tuning(const tuning *t, const pl_crossovers *built_in, int thr
                        built_in->register_rows[kind][axis][k]);
             }
     if (threads > 1)
-        printf("\nsharing a loop out to %d threads: %.1f us, so %u multiply-adds are worth a thread "
-               "(built in: %u)\n",
+        printf("\nsharing a loop out to %d threads: %.1f us, so %u multiply-adds are worth a "
+               "thread (built in: %u)\n",
                threads, t->wake * 1e6, t->best.thread_operations, built_in->thread_operations);
     putchar('\n');
     print_initialiser(&t->best);

@@ -173,9 +173,8 @@ static int print_report_json(const bench_values *v, const bench *b, const report
     }
     return print_json(json_pack(
         "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "model",
-        json_text(v->path),
-        "architecture", b->info.architecture, "threads", b->info.threads, "cpu", b->info.cpu,
-        "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats", (json_int_t)b->repeats,
+        json_text(v->path), "architecture", b->info.architecture, "threads", b->info.threads,
+        "cpu", b->info.cpu, "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats", (json_int_t)b->repeats,
         "prompt", prompts, "generation", rate_json(&r->generation),
         "linear_layers", rate_json(&r->linear), "linear_share", json_number(linear_share(r)),
         "memory_bytes_per_second",
@@ -243,7 +242,8 @@ static int run(const void *values)
     if (v->tune && v->path)
         return fail_usage("bench: --tune measures this machine, not %s: give no MODEL", v->path);
     if (!v->tune && !v->path)
-        return fail_usage("bench: MODEL is missing; \"pleach bench --help\" shows what is expected");
+        return fail_usage("bench: MODEL is missing; \"pleach bench --help\" shows what is "
+                          "expected");
     if (v->tune || strcmp(v->path, "kernels") == 0) return bench_without_model(v);
     int status = check_session(&v->session);
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
@@ -297,9 +297,9 @@ const command bench_command = {
         "In place of a MODEL the word kernels measures products with packed matrices of a 27B "
         "model's shapes, in every arithmetic, beside dense weights and the memory (write ./kernels "
         "for a folder of that name). It takes some minutes and 1 GB. With --tune and no MODEL it "
-        "measures from how many activation rows on a product had better decode a tile of the weights "
-        "first, and how much work is worth a thread; it prints that beside what is built in, and as "
-        "the lines of src/kernels/crossovers.c. Results never depend on these.",
+        "measures from how many activation rows on a product had better decode a tile of the "
+        "weights first, and how much work is worth a thread; it prints that beside what is built "
+        "in, and as the lines of src/kernels/crossovers.c. Results never depend on these.",
     .options = options,
     .n_options = PL_COUNT(options),
     .examples = (const char *const[]){"pleach bench model-4bit",

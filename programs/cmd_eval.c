@@ -41,9 +41,9 @@ static int show_progress(void *user, size_t done, size_t total, double perplexit
 
 static int print_result_json(const pleach_eval_result *r, bool teacher)
 {
-    json_t *o = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "chunks", (json_int_t)r->chunks,
-                          "tokens", (json_int_t)r->tokens, "nll", json_number(r->nll), "nll_error",
-                          json_number(r->nll_error), "perplexity", json_number(r->perplexity),
+    json_t *o = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "chunks",
+                          (json_int_t)r->chunks, "tokens", (json_int_t)r->tokens, "nll",
+                          json_number(r->nll), "nll_error", json_number(r->nll_error), "perplexity", json_number(r->perplexity),
                           "perplexity_error", json_number(r->perplexity_error), "seconds",
                           json_number(r->seconds), "cache", cache_json(&r->cache));
     if (o && teacher) {
@@ -233,8 +233,8 @@ const command eval_command = {
         "Measures how well a model predicts a text: perplexity with its standard error. With a "
         "teacher also the mean and 99th percentile of KL(teacher || model) in nats per token, and "
         "how often both have the same likeliest token. The text is cut into chunks of --ctx "
-        "tokens, each on its own, without a begin token. --kv is the model's; a teacher's cache is in "
-        "f32, so that a model beside itself shows what a cache type costs.\n\n"
+        "tokens, each on its own, without a begin token. --kv is the model's; a teacher's cache is "
+        "in f32, so that a model beside itself shows what a cache type costs.\n\n"
         "With --tasks the choices of multiple-choice items are scored by their log likelihood: how "
         "often the answer is the likeliest by sum (acc) and by sum over bytes (acc_norm). An item "
         "is a line such as {\"question\": \"What is 2 + 3?\", \"choices\": [\"5\", \"6\"], "

@@ -149,7 +149,8 @@ static int run(const void *values)
     else if (v->json)
         result =
             print_json(json_pack("{s:o, s:o, s:O}", "totals", totals_json(&totals), "cache",
-                                 cache.context ? cache_json(&cache) : json_null(), "tensors", list));
+                                 cache.context ? cache_json(&cache) : json_null(), "tensors",
+                                 list));
     else
         print_totals(&totals, &cache);
     if (result == EXIT_OK) warn_of_cache(&cache);

@@ -323,8 +323,8 @@ static const option options[] = {
     {.name = "encode",
      .type = OPTION_CHOICE,
      .choices = "normal|fast|exact",
-     .help = "how hard to look for each block's codes: fast takes a tenth less time and leaves 0.1 % "
-             "more error, exact is a slow check",
+     .help = "how hard to look for each block's codes: fast takes a tenth less time and leaves 0.1 "
+             "% more error, exact is a slow check",
      OPTION_AT(quantize_values, encode)},
     {.name = "embed-bits",
      .type = OPTION_INTEGER,

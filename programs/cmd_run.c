@@ -87,8 +87,8 @@ static int print_answer_json(const pleach_session *session, const answer *a, con
     pleach_session_cache_info(session, &cache);
     for (size_t i = 0; i < s->new_tokens; i++) json_array_append_new(list, json_integer(ids[i]));
     return print_json(
-        json_pack("{s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:s, s:o}", "text", json_text(a->text), "ids",
-                  list, "prompt_tokens", (json_int_t)s->prompt_tokens, "cached_tokens",
+        json_pack("{s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:s, s:o}", "text", json_text(a->text),
+                  "ids", list, "prompt_tokens", (json_int_t)s->prompt_tokens, "cached_tokens",
                   (json_int_t)s->cached_tokens, "new_tokens", (json_int_t)s->new_tokens,
                   "prompt_seconds", json_number(s->prompt_seconds), "generation_seconds",
                   json_number(s->generation_seconds), "finish", finish[s->finish],

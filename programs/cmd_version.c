@@ -11,7 +11,7 @@
 #include "pleach/pleach.h"
 
 #define KV_TYPES                                                                                   \
-    "f32|bf16|k8v8|k8v5|k8v4|k8v3|k8v2|k5v8|k5v5|k5v4|k5v3|k5v2|"                                   \
+    "f32|bf16|k8v8|k8v5|k8v4|k8v3|k8v2|k5v8|k5v5|k5v4|k5v3|k5v2|"                                  \
     "k4v8|k4v5|k4v4|k4v3|k4v2|k2v8|k2v5|k2v4|k2v3|k2v2"
 
 typedef struct version_values {

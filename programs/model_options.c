@@ -98,7 +98,8 @@ int open_session(const pleach_model *m, const session_values *v, pleach_session 
 int check_session(const session_values *v)
 {
     pleach_error err;
-    return pleach_kv_check(v->kv, &err) == PLEACH_OK ? EXIT_OK : fail_usage("--kv: %s", err.message);
+    return pleach_kv_check(v->kv, &err) == PLEACH_OK ? EXIT_OK
+                                                     : fail_usage("--kv: %s", err.message);
 }
 
 void print_cache(FILE *to, const pleach_cache_info *i)
@@ -120,9 +121,9 @@ void print_session_cache(FILE *to, const pleach_session *s)
 json_t *cache_json(const pleach_cache_info *i)
 {
     return json_pack("{s:o, s:I, s:o, s:I, s:I, s:I, s:s?}", "types", json_text(i->types), "recent",
-                     (json_int_t)i->recent, "bits", json_number(i->bits), "token_bytes", (json_int_t)i->token_bytes, "context",
-                     (json_int_t)i->context, "context_bytes", (json_int_t)i->context_bytes,
-                     "warning", i->warning);
+                     (json_int_t)i->recent, "bits", json_number(i->bits), "token_bytes",
+                     (json_int_t)i->token_bytes, "context", (json_int_t)i->context, "context_bytes",
+                     (json_int_t)i->context_bytes, "warning", i->warning);
 }
 
 void sampling_from_values(const sampling_values *v, pleach_sampling *s)

@@ -100,13 +100,12 @@ json_t *summary_json(const pleach_quantize_summary *s, const char *out, bool dry
     for (size_t i = 0; i < s->n_items; i++) json_array_append_new(items, item_json(&s->items[i]));
     for (size_t i = 0; i < s->n_warnings; i++)
         json_array_append_new(warnings, json_text(s->warnings[i]));
-    json_t *o = json_pack("{s:o, s:b, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:o, s:o}", "out", json_text(out),
-                          "dry_run", dry_run,
-                          "weights", (json_int_t)s->weights, "bytes", (json_int_t)s->bytes, "bits",
-                          json_number(s->bits), "block_weights", (json_int_t)s->block_weights,
-                          "block_bytes", (json_int_t)s->block_bytes, "block_bits",
-                          json_number(s->block_bits), "peak_memory", (json_int_t)s->peak_memory,
-                          "tensors", items, "warnings", warnings);
+    json_t *o = json_pack(
+        "{s:o, s:b, s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:o, s:o}", "out", json_text(out), "dry_run",
+        dry_run, "weights", (json_int_t)s->weights, "bytes", (json_int_t)s->bytes, "bits",
+        json_number(s->bits), "block_weights", (json_int_t)s->block_weights, "block_bytes",
+        (json_int_t)s->block_bytes, "block_bits", json_number(s->block_bits), "peak_memory",
+        (json_int_t)s->peak_memory, "tensors", items, "warnings", warnings);
     if (o && !dry_run) {
         json_object_set_new(o, "relative_error", json_number(s->relative_error));
         if (s->evaluated)

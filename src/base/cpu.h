@@ -19,8 +19,8 @@ enum {
 unsigned pl_cpu_detect(void);
 
 /* Flags for a level's name: "c", "avx2", "avx512", "avx512bf16", "neon", "dotprod", or NULL or
- * "auto" for all that the machine has and gains by. Returns 0 and sets *flags (already limited to what the machine has), or -1
- * when the name is unknown or the machine lacks that level. */
+ * "auto" for all that the machine has and gains by. Returns 0 and sets *flags (already limited to
+ * what the machine has), or -1 when the name is unknown or the machine lacks that level. */
 int pl_cpu_level(const char *name, unsigned *flags);
 
 /* The highest level's name. Static storage. */

@@ -261,9 +261,10 @@ static pleach_status warn_of_gaps(const pl_calibration *c, const pl_plan *plan,
         pl_warn(warnings, "calibration: %zu of %zu matrices, from %s on, have no statistics: their "
                 "inputs are not finite or too large", none, all, first_none);
     if (some)
-        pl_warn(warnings, "calibration: %zu of %zu matrices, from %s on, lack statistics of some of "
-                "%llu tokens: inputs are not finite or too large", some, all, first_some,
-                (unsigned long long)info.tokens);
+        pl_warn(warnings,
+                "calibration: %zu of %zu matrices, from %s on, lack statistics of some of "
+                "%llu tokens: inputs are not finite or too large",
+                some, all, first_some, (unsigned long long)info.tokens);
     return PLEACH_OK;
 }
 
@@ -282,7 +283,8 @@ static pleach_status open_statistics(pl_calibration *c, const pl_plan *plan,
 
 static json_t *make_binding(const pl_calibration *c, const json_t *source)
 {
-    return json_pack("{s:i, s:O, s:O}", "version", BINDING_VERSION, "model", source, "text", c->text);
+    return json_pack("{s:i, s:O, s:O}", "version", BINDING_VERSION, "model", source, "text",
+                     c->text);
 }
 
 pleach_status pl_calibration_find(pl_calibration *c, const pl_plan *plan, const json_t *source,
@@ -314,8 +316,10 @@ pleach_status pl_calibration_run(pl_calibration *c, const pl_plan *plan, const p
     json_t *binding = make_binding(c, source);
     char *inside = pl_path_join(work_dir, "statistics"), *text = pl_path_join(work_dir, TEXT_FILE);
     const char *dir = set->statistics ? set->statistics : inside;
-    pleach_status status = binding && inside && text ? PLEACH_OK : pl_fail_memory(err, "calibration", 0);
-    if (status == PLEACH_OK) status = open_statistics(c, plan, &compute, binding, dir, text, &s, err);
+    pleach_status status =
+        binding && inside && text ? PLEACH_OK : pl_fail_memory(err, "calibration", 0);
+    if (status == PLEACH_OK)
+        status = open_statistics(c, plan, &compute, binding, dir, text, &s, err);
     if (status == PLEACH_OK) status = check_gathered(c, set, dir, err);
     if (status == PLEACH_OK) status = warn_of_gaps(c, plan, warnings, err);
     json_decref(binding);

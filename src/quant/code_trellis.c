@@ -305,7 +305,8 @@ static double *make_importance(const float *power, uint64_t n)
 {
     double *d = pl_alloc(n, sizeof *d), mean = 0;
     for (uint64_t i = 0; i < n; i++) mean += (double)power[i] / (double)n;
-    for (uint64_t i = 0; d && i < n; i++) d[i] = PL_MAX(power[i], LEAST_IMPORTANCE * mean) + DBL_MIN;
+    for (uint64_t i = 0; d && i < n; i++)
+        d[i] = PL_MAX(power[i], LEAST_IMPORTANCE * mean) + DBL_MIN;
     return d;
 }
 

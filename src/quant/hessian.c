@@ -112,8 +112,8 @@ static void mirror(pl_pool *pool, dense_job *job, bool swap)
     pl_pool_run(pool, (job->n + TILE - 1) / TILE, mirror_unit, job);
 }
 
-void pl_hessian_load(const pl_kernels *kernels, pl_pool *pool, const pl_mix *m, const pl_basis *basis,
-                     float *dst)
+void pl_hessian_load(const pl_kernels *kernels, pl_pool *pool, const pl_mix *m,
+                     const pl_basis *basis, float *dst)
 {
     dense_job job = {.kernels = kernels, .mix = m, .basis = basis, .a = dst, .n = m->n};
     pl_pool_run(pool, m->n, unpack_unit, &job);

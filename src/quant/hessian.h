@@ -54,8 +54,8 @@ pleach_status pl_hessian_open(pl_hessian *h, size_t n, double *buffer, pleach_er
 void pl_hessian_close(pl_hessian *h); /* accepts a zeroed one */
 
 /* dst [n][n] = B^T M B without the mix's scale, both halves. dst may be h->spare or h->unit. */
-void pl_hessian_load(const pl_kernels *kernels, pl_pool *pool, const pl_mix *m, const pl_basis *basis,
-                     float *dst);
+void pl_hessian_load(const pl_kernels *kernels, pl_pool *pool, const pl_mix *m,
+                     const pl_basis *basis, float *dst);
 
 /* B^T M B + damping * mean of its diagonal * I = U U^T, without the mix's scale, rows and columns in coding order: that of
  * the diagonal, largest first, when `sorted`, else as they are. Leaves

@@ -99,8 +99,9 @@ static pleach_status compare_job(const char *file, const json_t *binding, pleach
     pleach_status status = PLEACH_OK;
     if (!there) status = pl_fail(err, PLEACH_ERR_FORMAT, "%s: %s", file, error.text);
     else if (pl_json_difference(there, binding, line, sizeof line))
-        status = pl_fail(err, PLEACH_ERR_MISMATCH, "%s: unfinished work of another run: %s (--restart starts over)", file,
-                         line);
+        status =
+            pl_fail(err, PLEACH_ERR_MISMATCH,
+                    "%s: unfinished work of another run: %s (--restart starts over)", file, line);
     json_decref(there);
     return status;
 }

@@ -20,7 +20,7 @@ typedef struct pl_ldlq {
     pl_encoder *encoder;
     const pl_mix *statistics; /* of the inputs, and the basis they are coded in */
     const pl_basis *basis;
-    pl_hessian *input;        /* factored: sorted and by ones for axis 0, in blocks of T for axis 1 */
+    pl_hessian *input;        /* factored: sorted and by ones for axis 0, by blocks of T for 1 */
     const pl_hessian *output; /* factored in blocks of T: two-sided, axis 0; NULL: one-sided */
     float *matrix;            /* [rows][cols] of W as pl_load_rotated leaves it; becomes E */
     float *work;              /* [rows][cols] */

@@ -55,7 +55,8 @@ static pleach_status check_budget(const pleach_quantize_settings *s, pleach_erro
 static pleach_status check_calibration(pleach_quantize_settings *s, pleach_error *err)
 {
     if (!s->calib) s->calib = "none";
-    PL_FAIL_IF(!*s->calib, err, PLEACH_ERR_ARGUMENT, "calib is empty, expected a file, self or none");
+    PL_FAIL_IF(!*s->calib, err, PLEACH_ERR_ARGUMENT,
+               "calib is empty, expected a file, self or none");
     PL_FAIL_IF(s->calib_tokens < PL_CALIBRATION_LEAST, err, PLEACH_ERR_ARGUMENT,
                "calib tokens is %zu, expected %d or more", s->calib_tokens, PL_CALIBRATION_LEAST);
     PL_FAIL_IF(s->two_sided && !s->fisher, err, PLEACH_ERR_ARGUMENT,

@@ -74,8 +74,9 @@ static pleach_status check_names(const pl_plan *plan, const char *file, const js
     json_object_foreach((json_t *)(uintptr_t)modules, name, value)
         if (!unknown && !json_object_get(known, name)) unknown = name;
     json_decref(known);
-    PL_FAIL_IF(unknown, err, PLEACH_ERR_MISMATCH, "%s: \"%.160s\" is no module in the trellis of %s",
-               file, unknown, pl_checkpoint_path(plan->source));
+    PL_FAIL_IF(unknown, err, PLEACH_ERR_MISMATCH,
+               "%s: \"%.160s\" is no module in the trellis of %s", file, unknown,
+               pl_checkpoint_path(plan->source));
     return PLEACH_OK;
 }
 
@@ -152,7 +153,8 @@ static bool write_item(FILE *f, const pleach_quantize_item *item, bool first)
                               (json_int_t)item->bytes);
     if (entry && item->predicted_loss > 0)
         json_object_set_new(entry, "loss", json_real(item->predicted_loss));
-    char *key = json_dumps(name, JSON_ENCODE_ANY), *value = json_dumps(entry, JSON_REAL_PRECISION(6));
+    char *key = json_dumps(name, JSON_ENCODE_ANY),
+         *value = json_dumps(entry, JSON_REAL_PRECISION(6));
     bool written = key && value && fprintf(f, "%s\n  %s: %s", first ? "" : ",", key, value) > 0;
     free(value);
     free(key);

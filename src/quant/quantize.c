@@ -322,8 +322,8 @@ static json_t *calibration_binding(const run *r)
 {
     const pleach_quantize_settings *s = &r->plan.settings;
     if (!r->calibration.wanted) return json_null();
-    return json_pack("{s:O, s:b, s:b, s:f, s:f, s:i, s:f, s:i}", "text", r->calibration.text, "backward pass",
-                     s->fisher, "two-sided", s->two_sided, "damping", s->damping,
+    return json_pack("{s:O, s:b, s:b, s:f, s:f, s:i, s:f, s:i}", "text", r->calibration.text,
+                     "backward pass", s->fisher, "two-sided", s->two_sided, "damping", s->damping,
                      "output damping", s->output_damping, "sweeps", s->sweeps, "output weighting",
                      s->output_weighting, "refine", s->refine);
 }
@@ -335,12 +335,13 @@ static json_t *make_binding(const run *r)
     const pleach_quantize_settings *s = &plan->settings;
     json_t *keep = json_array();
     for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
-    return json_pack("{s:s, s:s, s:O, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:o, s:o}, s:o}", "work",
-                     "quantize", "version", PLEACH_VERSION, "source", r->source, "settings", "bits",
-                     (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits, "embed bits",
-                     (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate", (int)s->rotate,
-                     "seed", (json_int_t)s->seed, "encode", (int)s->encode, "keep", keep, "bits by module",
-                     bits_binding(plan), "calibration", calibration_binding(r));
+    return json_pack("{s:s, s:s, s:O, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:o, s:o}, s:o}",
+                     "work", "quantize", "version", PLEACH_VERSION, "source", r->source, "settings",
+                     "bits", (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits,
+                     "embed bits", (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate",
+                     (int)s->rotate, "seed", (json_int_t)s->seed, "encode", (int)s->encode, "keep",
+                     keep, "bits by module", bits_binding(plan), "calibration",
+                     calibration_binding(r));
 }
 
 static pleach_status open_job(run *r, pleach_error *err)
@@ -367,8 +368,8 @@ static void note_untied(const pl_plan *plan, pl_warnings *warnings)
 {
     if (!plan->untied) return;
     const pl_plan_item *head = &plan->items[plan->n_items - 1];
-    pl_warn(warnings, "folding parts the output head from the embedding: it takes %llu bytes of its "
-                      "own", (unsigned long long)head->bytes);
+    pl_warn(warnings, "folding parts the output head from the embedding: it takes %llu bytes of "
+                      "its own", (unsigned long long)head->bytes);
 }
 
 static pleach_status calibrate(run *r, pleach_error *err)

@@ -329,9 +329,9 @@ static pleach_status refine(refiner *r, const char *path, pl_refine_result *resu
                             pleach_error *err)
 {
     PL_TRY(open(r, err));
-    PL_FAIL_IF(r->scales.n == 0 || r->n_train == 0, err, PLEACH_ERR_ARGUMENT,
-               "refining: %s", r->n_train ? "the model has no scales to fit"
-                                          : "too little text for a chunk to fit to beside one held out");
+    PL_FAIL_IF(r->scales.n == 0 || r->n_train == 0, err, PLEACH_ERR_ARGUMENT, "refining: %s",
+               r->n_train ? "the model has no scales to fit"
+                          : "too little text for a chunk to fit to beside one held out");
     r->total = (double)r->n_chunks + (double)r->n_held +
                r->s->epochs * (4.0 * (double)r->n_train + (double)r->n_held);
     float *best = pl_alloc(r->scales.n, sizeof *best);

@@ -36,13 +36,13 @@ static json_t *settings_json(const pleach_quantize_settings *s)
 {
     static const char *const rotations[] = {"none", "input", "both", "online", "fold"};
     static const char *const searches[] = {"normal", "fast", "exact"};
-    json_t *o = json_pack("{s:i, s:f, s:I, s:o, s:i, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:o}", "bits",
-                          (int)s->bits, "budget", s->budget, "budget_file",
-                          (json_int_t)s->budget_file, "plan", text(s->plan), "axis", s->axis,
-                          "state_bits", (int)s->state_bits, "embed_bits", (int)s->embed_bits,
-                          "head_bits", (int)s->head_bits, "rotate", rotations[s->rotate], "seed",
-                          (json_int_t)s->seed, "encode", searches[s->encode], "bits_for", texts(s->bits_for, s->n_bits_for), "keep",
-                          texts(s->keep, s->n_keep));
+    json_t *o =
+        json_pack("{s:i, s:f, s:I, s:o, s:i, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:o}", "bits",
+                  (int)s->bits, "budget", s->budget, "budget_file", (json_int_t)s->budget_file,
+                  "plan", text(s->plan), "axis", s->axis, "state_bits", (int)s->state_bits,
+                  "embed_bits", (int)s->embed_bits, "head_bits", (int)s->head_bits, "rotate",
+                  rotations[s->rotate], "seed", (json_int_t)s->seed, "encode", searches[s->encode],
+                  "bits_for", texts(s->bits_for, s->n_bits_for), "keep", texts(s->keep, s->n_keep));
     json_t *calibration =
         json_pack("{s:o, s:I, s:b, s:b, s:o, s:o, s:i, s:o, s:i}", "text", text(s->calib), "tokens",
                   (json_int_t)s->calib_tokens, "fisher", s->fisher, "two_sided", s->two_sided,

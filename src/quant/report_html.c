@@ -79,7 +79,8 @@ static void put_eval(FILE *f, const pl_report *r)
     if (!e) return;
     fprintf(f, "<h2>Against the original</h2>\n<table><tr><th></th><th>KL, nats a token</th>"
                "<th>same top token</th><th>perplexity</th></tr>\n"
-               "<tr><td>this model</td><td>%.4f &plusmn; %.4f</td><td>%.2f %%</td><td>%.3f</td></tr>\n"
+               "<tr><td>this model</td><td>%.4f &plusmn; %.4f</td><td>%.2f %%</td>"
+               "<td>%.3f</td></tr>\n"
                "<tr><td>original</td><td>0</td><td>100 %%</td><td>%.3f</td></tr></table>\n"
                "<p>%zu tokens of %zu chunks. Again by <code>",
             e->kl, e->kl_error, 100 * e->same_top, e->perplexity, e->teacher_perplexity, e->tokens,
@@ -260,7 +261,8 @@ static void put_page(FILE *f, const pl_report *r)
     if (g.n_kinds) {
         put_bits(f, &g);
         bool proxy = false;
-        for (size_t i = 0; i < r->summary->n_items; i++) proxy |= r->summary->items[i].proxy_loss > 0;
+        for (size_t i = 0; i < r->summary->n_items; i++)
+            proxy |= r->summary->items[i].proxy_loss > 0;
         if (proxy) put_losses(f, &g, true);
         put_losses(f, &g, false);
     }

@@ -224,7 +224,8 @@ static void rotate_outputs(void *loader_, size_t block, int thread)
     uint64_t first = block * item->rotate_out.block;
     float *tile = l->scratch + (size_t)thread * l->scratch_size;
     pl_rotate_across(l->kernels->rotate, l->out_signs + first, item->rotate_out.block,
-                     l->dst + first * item->trellis.cols, item->module.in, item->trellis.cols, tile);
+                     l->dst + first * item->trellis.cols, item->module.in, item->trellis.cols,
+                     tile);
 }
 
 static void find_overflow(void *loader_, size_t row, int thread)

@@ -15,9 +15,10 @@
 uint32_t pl_rotation_block(uint64_t width);
 
 /* dst [rows][cols] of item->trellis: W' = R_out^T diag(1/a) W diag(gain) R_in with padding zero, in
- * stored rows. When item->output_scale, output_scale [out] receives a as fp16 bits, a_o = RMS(row o) over
- * the mean of all rows' RMS (1 for a row of zeros); else it may be NULL. PLEACH_ERR_DATA names
- * tensor, row and column of the first NaN or infinity, and numbers so large that sums of them overflow. The same bits for every thread count. */
+ * stored rows. When item->output_scale, output_scale [out] receives a as fp16 bits, a_o = RMS(row o)
+ * over the mean of all rows' RMS (1 for a row of zeros); else it may be NULL. PLEACH_ERR_DATA names
+ * tensor, row and column of the first NaN or infinity, and a tensor that is too large to rotate. The
+ * same bits for every thread count. */
 pleach_status pl_load_rotated(const pl_plan_item *item, const pl_kernels *kernels, pl_pool *pool,
                               const double *importance, float *dst, uint16_t *output_scale,
                               pleach_error *err);
