@@ -79,8 +79,8 @@ typedef struct pleach_cache_info {
     size_t recent;          /* of them in bf16 too, in whole pages and no more than the context's;
                                0 when no layer is packed */
     uint64_t token_bytes;   /* of one token in all layers, recent ones apart */
-    uint64_t context_bytes; /* of a full context, in pages of 64 tokens; a layer with a sliding
-                               window holds that and up to two pages more */
+    uint64_t context_bytes; /* held at most, at any time up to the full context, in pages of 64
+                               tokens; with windows or recent tokens that counts a batch */
     uint64_t bytes;         /* held now; forked sessions count what they share each */
     const char *warning;    /* what these types are known to do to this model, or NULL */
 } pleach_cache_info;

@@ -107,9 +107,10 @@ uint32_t pl_cache_layers(const pl_cache *c);
 size_t pl_cache_capacity(const pl_cache *c);
 size_t pl_cache_recent(const pl_cache *c); /* of a block, in whole pages; 0: no layer is packed */
 /* Bytes of the pages held now, those shared included; of one token in all layers, recent ones
- * apart; and of the pages held once `length` tokens have come one by one. */
+ * apart; and of the most pages ever held up to the capacity, where up to `batch` tokens, 1 to
+ * capacity, come at once: a bound that a cache of one kind of layer reaches. */
 uint64_t pl_cache_bytes(const pl_cache *c);
 uint64_t pl_cache_token_bytes(const pl_cache *c);
-uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length);
+uint64_t pl_cache_most_bytes(const pl_cache *c, size_t batch);
 
 #endif

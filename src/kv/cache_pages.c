@@ -121,12 +121,21 @@ uint64_t pl_cache_token_bytes(const pl_cache *c)
     return bytes / PL_CACHE_PAGE;
 }
 
-uint64_t pl_cache_bytes_at(const pl_cache *c, size_t length)
+/* The most pages of a store, in a cache that tokens never end in. Those of recent tokens run from
+ * the beginning of a block to the end of a batch that begins at its last token; those of a window,
+ * one more than it touches, to the end of a batch. */
+static size_t most_pages(const store *l, size_t batch)
+{
+    if (l->recent) return l->window + pages_of(batch - 1);
+    return l->window ? pages_of(l->window + PL_CACHE_PAGE - 2 + batch) + 1 : SIZE_MAX;
+}
+
+uint64_t pl_cache_most_bytes(const pl_cache *c, size_t batch)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < c->n_stores && length > 0; i++) {
+    for (size_t i = 0; i < c->n_stores; i++) {
         const store *l = &c->stores[i];
-        bytes += (uint64_t)(pages_of(length) - first_kept(l, length - 1)) * page_bytes(c, l);
+        bytes += (uint64_t)PL_MIN(most_pages(l, batch), pages_of(c->capacity)) * page_bytes(c, l);
     }
     return bytes;
 }

@@ -23,7 +23,7 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
     if (!s) return pl_fail_memory(err, "session", sizeof *s);
     s->model = m;
     s->context = pl_session_context(m->transformer->config, &set);
-    s->batch = PL_MIN(set.batch ? set.batch : 512, s->context);
+    s->batch = pl_session_batch(m->transformer->config, &set);
     pleach_status status =
         pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels, &s->cache, err);
     if (status == PLEACH_OK)

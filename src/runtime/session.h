@@ -19,8 +19,10 @@ struct pleach_session {
     size_t ids_capacity;
 };
 
-/* The context these settings ask for, and an empty cache for it. kernels are borrowed. */
+/* The context and the batch these settings ask for, and an empty cache for them. kernels are
+ * borrowed. */
 size_t pl_session_context(const pl_config *g, const pleach_session_settings *s);
+size_t pl_session_batch(const pl_config *g, const pleach_session_settings *s);
 pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_settings *s,
                                     const pl_kernels *kernels, pl_cache **out, pleach_error *err);
 

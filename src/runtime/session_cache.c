@@ -19,6 +19,11 @@ size_t pl_session_context(const pl_config *g, const pleach_session_settings *s)
     return s->context ? s->context : g->context_length;
 }
 
+size_t pl_session_batch(const pl_config *g, const pleach_session_settings *s)
+{
+    return PL_MIN(s->batch ? s->batch : 512, pl_session_context(g, s));
+}
+
 pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_settings *s,
                                     const pl_kernels *kernels, pl_cache **out, pleach_error *err)
 {
@@ -73,17 +78,17 @@ static const char *warning_of(const pl_config *g, const pl_layer *layers, const 
     return warning;
 }
 
-static void describe(const pl_config *g, const pl_layer *layers, const pl_cache *c, size_t context,
+static void describe(const pl_config *g, const pl_layer *layers, const pl_cache *c, size_t batch,
                      pleach_cache_info *info)
 {
     pl_kv types[PL_MAX_LAYERS];
     for (uint32_t i = 0; i < g->n_layers; i++) types[i] = pl_cache_type(c, i);
     char *spec = pl_kv_spec(types, g->n_layers);
     double numbers = 2.0 * g->n_layers * g->n_kv_heads * g->head_dim;
-    *info = (pleach_cache_info){.context = context,
+    *info = (pleach_cache_info){.context = pl_cache_capacity(c),
                                 .recent = pl_cache_recent(c),
                                 .token_bytes = pl_cache_token_bytes(c),
-                                .context_bytes = pl_cache_bytes_at(c, context),
+                                .context_bytes = pl_cache_most_bytes(c, batch),
                                 .bytes = pl_cache_bytes(c),
                                 .warning = warning_of(g, layers, c)};
     info->bits = 8 * (double)info->token_bytes / numbers;
@@ -94,7 +99,7 @@ static void describe(const pl_config *g, const pl_layer *layers, const pl_cache 
 void pleach_session_cache_info(const pleach_session *s, pleach_cache_info *info)
 {
     const pl_transformer *t = s->model->transformer;
-    describe(t->config, t->layers, s->cache, s->context, info);
+    describe(t->config, t->layers, s->cache, s->batch, info);
 }
 
 pleach_status pleach_checkpoint_cache_info(const pleach_checkpoint *c,
@@ -111,7 +116,7 @@ pleach_status pleach_checkpoint_cache_info(const pleach_checkpoint *c,
     PL_TRY(pl_checkpoint_config(c, &g, err));
     pl_kernels_init(&kernels, PL_CPU_C);
     PL_TRY(pl_session_cache_open(g, &set, &kernels, &cache, err));
-    describe(g, NULL, cache, pl_session_context(g, &set), info);
+    describe(g, NULL, cache, pl_session_batch(g, &set), info);
     pl_cache_close(cache);
     return PLEACH_OK;
 }

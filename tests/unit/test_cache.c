@@ -309,7 +309,7 @@ static void windows_drop_pages(void **state)
             uint64_t pages = pl_cache_bytes(c) / layer_page(c);
             /* All of layer 0; of the others what the window touches and a page more. */
             assert_true(pages <= n / 64 + 1 + 3 + 4);
-            assert_int_equal(pl_cache_bytes(c), pl_cache_bytes_at(c, n + 1));
+            assert_true(pl_cache_bytes(c) <= pl_cache_most_bytes(c, 1));
             size_t back = n > 63 ? n - 63 : 0;
             assert_int_equal(pl_cache_reach(c, back), back);
         }
@@ -375,7 +375,7 @@ static void recent_tokens_are_kept_in_bf16_too(void **state)
             assert_int_equal(from, n / block * block);
             assert_true(pl_cache_recent_from(c, 1, n) == SIZE_MAX);
             check_recent(c, 1, n % 2 * 2, from, n + 1 - from);
-            assert_int_equal(pl_cache_bytes(c), pl_cache_bytes_at(c, n + 1));
+            assert_true(pl_cache_bytes(c) <= pl_cache_most_bytes(c, 1));
         }
         check_range(c, 1, 0, CAPACITY);
         /* Pages by themselves: the packed ones all, of the recent ones a few. */
@@ -421,6 +421,63 @@ static void all_tokens_may_be_recent(void **state)
 }
 
 /* ---- types ----------------------------------------------------------------------------------- */
+
+/* The most bytes that a cache is seen to hold, from any beginning on, against what it says. */
+static void check_most(const char *kv, uint32_t window, size_t recent, size_t batch)
+{
+    const uint32_t windows[LAYERS] = {window, window, window};
+    uint64_t most = 0, said = 0;
+    for (size_t start = 0; start < CAPACITY - batch; start++) {
+        pl_cache *c = open_recent(kv, windows, recent);
+        said = pl_cache_most_bytes(c, batch);
+        for (size_t n; (n = pl_cache_length(c)) < CAPACITY;) {
+            size_t part = n < start ? PL_MIN(batch, start - n) : PL_MIN(batch, CAPACITY - n);
+            assert_int_equal(pl_cache_reserve(c, part, NULL), PLEACH_OK);
+            most = PL_MAX(most, pl_cache_bytes(c));
+            pl_cache_advance(c, part);
+        }
+        pl_cache_close(c);
+    }
+    if (most != said)
+        print_error("%s, window %u, recent %zu, batch %zu: held %llu, said %llu\n", kv, window,
+                    recent, batch, (unsigned long long)most, (unsigned long long)said);
+    assert_int_equal(most, said);
+}
+
+static void the_most_is_known(void **state)
+{
+    (void)state;
+    const size_t batches[] = {1, 2, 63, 64, 65, 100, 129, 299};
+    for (size_t b = 0; b < PL_COUNT(batches); b++) {
+        check_most("f32", 0, 0, batches[b]);
+        for (uint32_t window = 1; window < 200; window += window < 60 ? 31 : 1 + window % 63)
+            check_most("k8v3", window, 0, batches[b]);
+        check_most("bf16", 64, 0, batches[b]);
+    }
+}
+
+/* The same of recent tokens beside packed ones, which are all there at the end alone. */
+static void the_most_of_recent_tokens_is_known(void **state)
+{
+    (void)state;
+    const size_t batches[] = {1, 64, 65, 130, 300};
+    for (size_t b = 0; b < PL_COUNT(batches); b++)
+        for (size_t recent = 64; recent <= 320; recent += 64) {
+            uint64_t most = 0, said = 0, page = 0;
+            for (size_t start = 0; start <= CAPACITY - batches[b]; start++) {
+                pl_cache *c = open_recent("k4v4", NULL, recent);
+                said = pl_cache_most_bytes(c, batches[b]);
+                page = 3 * pl_cache_page_bytes(c, 0);
+                if (start) assert_int_equal(pl_cache_reserve(c, start, NULL), PLEACH_OK);
+                pl_cache_advance(c, start);
+                assert_int_equal(pl_cache_reserve(c, batches[b], NULL), PLEACH_OK);
+                uint64_t packed = (start + batches[b] + 63) / 64 * page;
+                most = PL_MAX(most, pl_cache_bytes(c) - packed);
+                pl_cache_close(c);
+            }
+            assert_int_equal(most, said - (CAPACITY + 63) / 64 * page);
+        }
+}
 
 /* What a block may be, and what a cache too large to address says. */
 static void sizes_are_held_to_the_capacity(void **state)
@@ -540,6 +597,8 @@ int main(void)
         cmocka_unit_test(windows_and_forks),
         cmocka_unit_test(recent_tokens_are_kept_in_bf16_too),
         cmocka_unit_test(all_tokens_may_be_recent),
+        cmocka_unit_test(the_most_is_known),
+        cmocka_unit_test(the_most_of_recent_tokens_is_known),
         cmocka_unit_test(sizes_are_held_to_the_capacity),
         cmocka_unit_test(types_have_names),
         cmocka_unit_test(head_sizes_are_served_or_refused),
