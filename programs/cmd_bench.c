@@ -173,13 +173,13 @@ static int print_report_json(const bench_values *v, const bench *b, const report
     }
     return print_json(json_pack(
         "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "model",
-        json_text(v->path), "architecture", b->info.architecture, "threads", b->info.threads,
-        "cpu", b->info.cpu, "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats", (json_int_t)b->repeats,
-        "prompt", prompts, "generation", rate_json(&r->generation),
+        json_text(v->path), "architecture", b->info.architecture, "threads", b->info.threads, "cpu",
+        b->info.cpu, "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats",
+        (json_int_t)b->repeats, "prompt", prompts, "generation", rate_json(&r->generation),
         "linear_layers", rate_json(&r->linear), "linear_share", json_number(linear_share(r)),
-        "memory_bytes_per_second",
-        rate_json(&r->roof), "bytes_per_token", (json_int_t)r->token_bytes, "roof_share",
-        json_number(roof_share(r)), "cache", cache_json(&cache)));
+        "memory_bytes_per_second", rate_json(&r->roof), "bytes_per_token",
+        (json_int_t)r->token_bytes, "roof_share", json_number(roof_share(r)), "cache",
+        cache_json(&cache)));
 }
 
 static int bench_model(const bench_values *v, const pleach_model *m)

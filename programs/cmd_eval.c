@@ -41,11 +41,12 @@ static int show_progress(void *user, size_t done, size_t total, double perplexit
 
 static int print_result_json(const pleach_eval_result *r, bool teacher)
 {
-    json_t *o = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "chunks",
-                          (json_int_t)r->chunks, "tokens", (json_int_t)r->tokens, "nll",
-                          json_number(r->nll), "nll_error", json_number(r->nll_error), "perplexity", json_number(r->perplexity),
-                          "perplexity_error", json_number(r->perplexity_error), "seconds",
-                          json_number(r->seconds), "cache", cache_json(&r->cache));
+    json_t *o =
+        json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "chunks", (json_int_t)r->chunks,
+                  "tokens", (json_int_t)r->tokens, "nll", json_number(r->nll), "nll_error",
+                  json_number(r->nll_error), "perplexity", json_number(r->perplexity),
+                  "perplexity_error", json_number(r->perplexity_error), "seconds",
+                  json_number(r->seconds), "cache", cache_json(&r->cache));
     if (o && teacher) {
         json_object_set_new(o, "teacher_perplexity", json_number(r->teacher_perplexity));
         json_object_set_new(o, "kl", json_number(r->kl));
