@@ -81,7 +81,9 @@ static double bits_each(uint64_t bytes, uint64_t weights)
     return weights ? 8 * (double)bytes / (double)weights : 0;
 }
 
-static void print_totals(const pleach_checkpoint_totals *t, const pleach_cache_info *cache)
+/* reason: why there is no cache, where there is none. */
+static void print_totals(const pleach_checkpoint_totals *t, const pleach_cache_info *cache,
+                         const char *reason)
 {
     char size[32];
     printf("\n%-16s %" PRIu64 " weights, %s, %.3f bits each\n", "block matrices", t->block_weights,
@@ -89,7 +91,10 @@ static void print_totals(const pleach_checkpoint_totals *t, const pleach_cache_i
     printf("%-16s %" PRIu64 " weights, %s, %.3f bits each\n", "all tensors", t->weights,
            bytes_text(t->bytes, size), bits_each(t->bytes, t->weights));
     printf("%-16s %s\n", "files", bytes_text(t->file_bytes, size));
-    if (cache->context) print_cache(stdout, cache);
+    if (cache->context)
+        print_cache(stdout, cache);
+    else
+        printf("cache: none: %s\n", reason);
 }
 
 static json_t *totals_json(const pleach_checkpoint_totals *t)
@@ -120,7 +125,7 @@ static pleach_status show_tensors(const pleach_checkpoint *c, json_t *list, plea
     return PLEACH_OK;
 }
 
-/* What a session's cache would take; no types for a model that this build cannot run. */
+/* What a session's cache would take; no types, and why, for a model that this build cannot run. */
 static pleach_status cache_of(const inspect_values *v, const pleach_checkpoint *c,
                               pleach_cache_info *info, pleach_error *err)
 {
@@ -136,13 +141,13 @@ static int run(const void *values)
     pleach_checkpoint *c = NULL;
     pleach_checkpoint_totals totals;
     pleach_cache_info cache = {0};
-    pleach_error err;
+    pleach_error err, why;
     if (check_session(&v->session) != EXIT_OK) return EXIT_USAGE;
     json_t *list = v->json ? json_array() : NULL;
     int result = EXIT_OK;
     pleach_status status = pleach_checkpoint_open(v->path, &c, &err);
     if (status == PLEACH_OK) status = pleach_checkpoint_total(c, &totals, &err);
-    if (status == PLEACH_OK) status = cache_of(v, c, &cache, &err);
+    if (status == PLEACH_OK && (status = cache_of(v, c, &cache, &why)) != PLEACH_OK) err = why;
     if (status == PLEACH_OK) status = show_tensors(c, list, &err);
     if (status != PLEACH_OK)
         result = fail_status(&err);
@@ -152,7 +157,7 @@ static int run(const void *values)
                                  cache.context ? cache_json(&cache) : json_null(), "tensors",
                                  list));
     else
-        print_totals(&totals, &cache);
+        print_totals(&totals, &cache, why.message);
     if (result == EXIT_OK) warn_of_cache(&cache);
     json_decref(list);
     pleach_checkpoint_close(c);

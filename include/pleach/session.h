@@ -37,7 +37,8 @@ typedef struct pleach_session_settings {
 
 PLEACH_API void pleach_session_settings_defaults(pleach_session_settings *s);
 
-/* PLEACH_ERR_ARGUMENT for types that are not of the form of pleach_session_settings.kv. */
+/* PLEACH_ERR_ARGUMENT for types that are not of the form of pleach_session_settings.kv; NULL stands
+ * for the default. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_kv_check(const char *kv, pleach_error *err);
 
 /* Memory for the cache grows as tokens come. The model is borrowed until the session is closed.
@@ -73,7 +74,7 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_session_load(pleach_session *s
 
 /* What a cache is made of and takes, scales and zeros counted. */
 typedef struct pleach_cache_info {
-    char types[256];        /* as in pleach_session_settings.kv */
+    char types[256];        /* as in pleach_session_settings.kv; "..." at the end: it was longer */
     double bits;            /* of a number, on average */
     size_t context;         /* most tokens held */
     size_t recent;          /* of them in bf16 too, in whole pages and no more than the context's;

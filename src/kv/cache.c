@@ -57,9 +57,7 @@ static pleach_status add_stores(pl_cache *c, const pl_cache_settings *s, pleach_
         if (!pl_cache_packed(c, i)) continue;
         c->stores[i].recent_store = c->n_stores;
         PL_TRY(add_store(
-            c,
-            (store){.type = PL_KV_BF16, .layer = i, .recent = true, .window = pages_of(c->recent)},
-            err));
+            c, (store){.type = PL_KV_BF16, .layer = i, .block = pages_of(c->recent)}, err));
     }
     return PLEACH_OK;
 }

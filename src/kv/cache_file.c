@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensor "ids" and a tensor "layers.N.pages" for each layer; what they are, and a checksum of
- * them, as strings of __metadata__. */
+ * The tensor "ids", a tensor "layers.N.pages" for each layer and, where recent tokens are kept, one
+ * "layers.N.recent"; what they are, and a checksum of them, as strings of __metadata__. */
 #include "cache_file.h"
 
 #include <inttypes.h>

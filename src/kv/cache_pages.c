@@ -12,27 +12,27 @@ size_t pl_cache_stores(const pl_cache *c)
     return c->n_stores;
 }
 
-void pl_cache_store_name(const pl_cache *c, size_t store, char name[PL_CACHE_STORE_NAME])
+void pl_cache_store_name(const pl_cache *c, size_t number, char name[PL_CACHE_STORE_NAME])
 {
-    snprintf(name, PL_CACHE_STORE_NAME, "layers.%u.%s", c->stores[store].layer,
-             c->stores[store].recent ? "recent" : "pages");
+    snprintf(name, PL_CACHE_STORE_NAME, "layers.%u.%s", c->stores[number].layer,
+             c->stores[number].block ? "recent" : "pages");
 }
 
-size_t pl_cache_page_bytes(const pl_cache *c, size_t store)
+size_t pl_cache_page_bytes(const pl_cache *c, size_t number)
 {
-    return page_bytes(c, &c->stores[store]);
+    return page_bytes(c, &c->stores[number]);
 }
 
-size_t pl_cache_kept_pages(const pl_cache *c, size_t store_)
+size_t pl_cache_kept_pages(const pl_cache *c, size_t number)
 {
-    const store *l = &c->stores[store_];
+    const store *l = &c->stores[number];
     return pages_of(c->length) - PL_MAX(l->first, first_kept(l, c->length));
 }
 
-bool pl_cache_pages_suffice(const pl_cache *c, size_t store, size_t length, size_t pages)
+bool pl_cache_pages_suffice(const pl_cache *c, size_t number, size_t length, size_t pages)
 {
     size_t all = pages_of(length);
-    return pages <= all && all - pages <= first_seen(&c->stores[store], length);
+    return pages <= all && all - pages <= first_seen(&c->stores[number], length);
 }
 
 /* rows x [PL_CACHE_PAGE] numbers of `size` bytes: those of the tokens from n on become 0. */
@@ -51,10 +51,10 @@ static void clear_run(const pl_cache *c, const store *l, uint8_t *run, bool valu
     clear_rows(run + PL_CACHE_PAGE * (bytes - 2 * scales), scales, 2, n);
 }
 
-void pl_cache_get_page(const pl_cache *c, size_t store_, size_t i, void *dst)
+void pl_cache_get_page(const pl_cache *c, size_t number, size_t i, void *dst)
 {
-    const store *l = &c->stores[store_];
-    size_t at = pages_of(c->length) - pl_cache_kept_pages(c, store_) + i;
+    const store *l = &c->stores[number];
+    size_t at = pages_of(c->length) - pl_cache_kept_pages(c, number) + i;
     size_t n = PL_MIN(c->length - at * PL_CACHE_PAGE, PL_CACHE_PAGE);
     uint8_t *to = dst;
     memcpy(to, page_data(l->pages[at]), page_bytes(c, l));
@@ -65,12 +65,12 @@ void pl_cache_get_page(const pl_cache *c, size_t store_, size_t i, void *dst)
     }
 }
 
-pleach_status pl_cache_set_pages(pl_cache *c, size_t store_, size_t length, const void *data,
+pleach_status pl_cache_set_pages(pl_cache *c, size_t number, size_t length, const void *data,
                                  size_t pages, pleach_error *err)
 {
-    store *l = &c->stores[store_];
+    store *l = &c->stores[number];
     size_t all = pages_of(length), bytes = page_bytes(c, l);
-    assert(l->n_pages == 0 && pl_cache_pages_suffice(c, store_, length, pages));
+    assert(l->n_pages == 0 && pl_cache_pages_suffice(c, number, length, pages));
     if (pl_grow((void **)&l->pages, &l->pages_capacity, all, sizeof *l->pages))
         return pl_fail_memory(err, "attention cache", all * sizeof *l->pages);
     if (all > pages) memset(l->pages, 0, (all - pages) * sizeof *l->pages);
@@ -126,7 +126,7 @@ uint64_t pl_cache_token_bytes(const pl_cache *c)
  * one more than it touches, to the end of a batch. */
 static size_t most_pages(const store *l, size_t batch)
 {
-    if (l->recent) return l->window + pages_of(batch - 1);
+    if (l->block) return l->block + pages_of(batch - 1);
     return l->window ? pages_of(l->window + PL_CACHE_PAGE - 2 + batch) + 1 : SIZE_MAX;
 }
 

@@ -17,11 +17,10 @@ typedef struct page {
 /* A layer's tokens in its type, or its recent tokens in bf16. */
 typedef struct store {
     pl_kv type;
-    bool recent;
     uint32_t layer;
     size_t recent_store; /* where this layer's recent tokens are; 0: nowhere */
-    size_t window;       /* positions that a query sees, 0: all; of recent tokens, pages in
-                            a block */
+    size_t window;       /* positions that a query sees; 0: all */
+    size_t block;        /* of recent tokens: pages in a block; 0: they are a layer's tokens */
     size_t key_bytes, value_bytes; /* of a page, of one head */
     /* The table: pages [first, n_pages) are there, those before it given up. */
     page **pages;
@@ -62,7 +61,7 @@ static inline page *page_open(const pl_cache *c, const store *l)
 static inline size_t first_seen(const store *l, size_t position)
 {
     size_t page = position / PL_CACHE_PAGE;
-    if (l->recent) return page - page % l->window;
+    if (l->block) return page - page % l->block;
     return l->window && position >= l->window ? (position - l->window + 1) / PL_CACHE_PAGE : 0;
 }
 
@@ -71,7 +70,7 @@ static inline size_t first_seen(const store *l, size_t position)
 static inline size_t first_kept(const store *l, size_t length)
 {
     size_t seen = first_seen(l, length);
-    return seen && !l->recent ? seen - 1 : seen;
+    return seen && !l->block ? seen - 1 : seen;
 }
 
 #endif

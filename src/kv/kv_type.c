@@ -61,12 +61,20 @@ static bool find_type(const char *text, size_t size, pl_kv *type)
     return true;
 }
 
+/* Bytes of text[0..size) that an error quotes: no more than 40, and whole characters. */
+static int quoted(const char *text, size_t size)
+{
+    size_t n = PL_MIN(size, (size_t)40);
+    while (n > 0 && n < size && ((unsigned char)text[n] & 0xC0) == 0x80) n--;
+    return (int)n;
+}
+
 static pleach_status parse_type(const char *text, size_t size, pl_kv *type, pleach_error *err)
 {
     PL_FAIL_IF(!find_type(text, size, type), err, PLEACH_ERR_ARGUMENT,
                "expected a cache type: f32, bf16, or kKvV with K of 8, 5, 4 or 2 and V of 8, 5, 4, "
                "3 or 2, as k8v3; found \"%.*s\"",
-               (int)PL_MIN(size, (size_t)40), text);
+               quoted(text, size), text);
     return PLEACH_OK;
 }
 
@@ -90,13 +98,13 @@ static pleach_status parse_override(const char *item, size_t size, uint32_t n_la
     if (at && *at == '-') at = parse_layer(at + 1, &last);
     PL_FAIL_IF(!at || *at != ':' || last < first, err, PLEACH_ERR_ARGUMENT,
                "expected LAYER:TYPE or FIRST-LAST:TYPE, as 0-1:bf16; found \"%.*s\"",
-               (int)PL_MIN(size, (size_t)40), item);
+               quoted(item, size), item);
     at++;
     PL_TRY(parse_type(at, size - (size_t)(at - item), &type, err));
     if (!types) return PLEACH_OK;
     PL_FAIL_IF(last >= n_layers, err, PLEACH_ERR_ARGUMENT,
                "cache types: layer %u in \"%.*s\", and the model has layers 0 to %u", last,
-               (int)PL_MIN(size, (size_t)40), item, n_layers - 1);
+               quoted(item, size), item, n_layers - 1);
     memset(types + first, type, last - first + 1);
     return PLEACH_OK;
 }

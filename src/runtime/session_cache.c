@@ -3,6 +3,7 @@
  * From a session's settings to its cache, and what that takes. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/cpu.h"
 #include "base/memory.h"
@@ -11,7 +12,7 @@
 
 pleach_status pleach_kv_check(const char *kv, pleach_error *err)
 {
-    return pl_kv_parse(kv, 0, NULL, err);
+    return pl_kv_parse(kv ? kv : "f32", 0, NULL, err);
 }
 
 size_t pl_session_context(const pl_config *g, const pleach_session_settings *s)
@@ -78,6 +79,15 @@ static const char *warning_of(const pl_config *g, const pl_layer *layers, const 
     return warning;
 }
 
+/* A list too long to print ends at a comma, and in "...". */
+static void copy_types(const char *spec, char *to, size_t size)
+{
+    if ((size_t)snprintf(to, size, "%s", spec) < size) return;
+    to[size - 4] = 0;
+    char *comma = strrchr(to, ',');
+    strcpy(comma ? comma + 1 : to, "...");
+}
+
 static void describe(const pl_config *g, const pl_layer *layers, const pl_cache *c, size_t batch,
                      pleach_cache_info *info)
 {
@@ -92,7 +102,7 @@ static void describe(const pl_config *g, const pl_layer *layers, const pl_cache 
                                 .bytes = pl_cache_bytes(c),
                                 .warning = warning_of(g, layers, c)};
     info->bits = 8 * (double)info->token_bytes / numbers;
-    snprintf(info->types, sizeof info->types, "%s", spec ? spec : "");
+    copy_types(spec ? spec : "", info->types, sizeof info->types);
     pl_free(spec);
 }
 

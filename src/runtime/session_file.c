@@ -26,6 +26,8 @@ static uint64_t hash_samples(const pl_tensor *t, uint64_t h)
 /* The model's shape, its tensors' names and types, and samples of their bytes. */
 static pleach_status fingerprint(const pleach_model *m, char text[17], pleach_error *err)
 {
+    const pl_config *g;
+    PL_TRY(pl_checkpoint_config(m->checkpoint, &g, err));
     char *config = pl_checkpoint_make_config_text(m->checkpoint, err);
     if (!config) return PLEACH_ERR_MEMORY;
     uint64_t h = pl_hash(config, strlen(config), 0);

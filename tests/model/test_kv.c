@@ -275,6 +275,7 @@ static void a_cache_takes_no_more_than_it_says(void **state)
     pleach_session_close(s);
     set.context = SIZE_MAX;
     assert_int_equal(pleach_session_open(m, &set, &s, &err), PLEACH_ERR_SHAPE);
+    must(pleach_kv_check(NULL, &err));
     pleach_model_close(m);
 }
 

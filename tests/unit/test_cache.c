@@ -504,6 +504,21 @@ static void sizes_are_held_to_the_capacity(void **state)
     }
 }
 
+/* What an error quotes of a bad type is cut between characters. */
+static void quotes_are_whole_characters(void **state)
+{
+    (void)state;
+    pleach_error err;
+    char text[64] = "x";
+    for (int i = 0; i < 30; i++) strcat(text, "\xc3\xa4");
+    assert_int_equal(pl_kv_parse(text, LAYERS, NULL, &err), PLEACH_ERR_ARGUMENT);
+    text[39] = 0;
+    const char *found = strchr(err.message, '"');
+    assert_non_null(found);
+    assert_int_equal(strncmp(found + 1, text, 39), 0);
+    assert_string_equal(found + 40, "\"");
+}
+
 static void types_have_names(void **state)
 {
     (void)state;
@@ -600,6 +615,7 @@ int main(void)
         cmocka_unit_test(the_most_is_known),
         cmocka_unit_test(the_most_of_recent_tokens_is_known),
         cmocka_unit_test(sizes_are_held_to_the_capacity),
+        cmocka_unit_test(quotes_are_whole_characters),
         cmocka_unit_test(types_have_names),
         cmocka_unit_test(head_sizes_are_served_or_refused),
     };
