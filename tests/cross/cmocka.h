@@ -36,6 +36,7 @@ struct CMUnitTest {
 #define assert_string_equal(a, b) assert_true(strcmp(a, b) == 0)
 #define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)
 #define print_message(...) printf(__VA_ARGS__)
+#define print_error(...) fprintf(stderr, __VA_ARGS__)
 
 static inline int run_tests(const struct CMUnitTest *tests, size_t n)
 {
