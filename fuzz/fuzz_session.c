@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Any bytes as a session file: refused, or a cache whose every visible number can be read and to
- * which tokens can be added. As for safetensors files, the bytes are also taken as the header's
- * text up to the first zero byte and the data. */
+ * which tokens can be added. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "header_and_data.h"
 #include "kv/cache_file.h"
 
 enum { LAYERS = 2, D = 64, CAPACITY = 300, WINDOW = 64 };
@@ -71,16 +71,6 @@ static void read_file(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    read_file(data, size);
-    const uint8_t *cut = size ? memchr(data, 0, size) : NULL;
-    if (!cut) return 0;
-    uint64_t header = (uint64_t)(cut - data), rest = size - header - 1;
-    uint8_t *file = malloc(8 + header + rest);
-    if (!file) return 0;
-    for (int i = 0; i < 8; i++) file[i] = (uint8_t)(header >> 8 * i);
-    memcpy(file + 8, data, header);
-    memcpy(file + 8 + header, cut + 1, rest);
-    read_file(file, 8 + header + rest);
-    free(file);
+    read_both_ways(data, size, read_file);
     return 0;
 }

@@ -138,10 +138,7 @@ static PL_ALWAYS_INLINE vec sum_lanes(const vec v[LANES])
 
 static PL_ALWAYS_INLINE void transpose(vec v[LANES])
 {
-    __m256 f[LANES];
-    for (int i = 0; i < LANES; i++) f[i] = _mm256_castsi256_ps(v[i]);
-    transpose_8x8(f);
-    for (int i = 0; i < LANES; i++) v[i] = _mm256_castps_si256(f[i]);
+    transpose_ints_8x8(v);
 }
 
 static PL_ALWAYS_INLINE short half_at(const uint8_t *p)

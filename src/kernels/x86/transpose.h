@@ -27,4 +27,13 @@ static PL_ALWAYS_INLINE void transpose_8x8(__m256 v[8])
     }
 }
 
+/* The same of integers. */
+static PL_ALWAYS_INLINE void transpose_ints_8x8(__m256i v[8])
+{
+    __m256 f[8];
+    for (int i = 0; i < 8; i++) f[i] = _mm256_castsi256_ps(v[i]);
+    transpose_8x8(f);
+    for (int i = 0; i < 8; i++) v[i] = _mm256_castps_si256(f[i]);
+}
+
 #endif
