@@ -21,39 +21,16 @@ alone.
 """
 import json
 import pathlib
-import struct
 import sys
 
 import numpy as np
 
-DTYPES = {"F32": "<f4", "BF16": "<u2", "F16": "<f2", "I8": "i1", "U8": "u1"}
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from safetensors_file import read, write
+
 HERE = pathlib.Path(__file__).resolve().parent
 TABLES = json.loads((HERE.parents[2] / "tools/turboquant_tables.json").read_text())
 F = np.float32
-
-
-def read(path):
-    data = path.read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
-    meta = header.pop("__metadata__")
-    tensors = {}
-    for name, t in header.items():
-        begin, end = (8 + size + o for o in t["data_offsets"])
-        tensors[name] = np.frombuffer(data[begin:end], DTYPES[t["dtype"]]).reshape(t["shape"])
-    return tensors, meta
-
-
-def write(path, tensors, meta):
-    header, body = {"__metadata__": meta}, b""
-    for name, (dtype, array) in tensors.items():
-        data = np.ascontiguousarray(array, DTYPES[dtype]).tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape),
-                        "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
 def to_bf16(x):
