@@ -31,6 +31,7 @@ typedef enum pleach_status {
     PLEACH_ERR_IO = -21,
     PLEACH_ERR_NO_SPACE = -22, /* the disk is full */
     PLEACH_ERR_EXISTS = -23,   /* the output is there already */
+    PLEACH_ERR_DEVICE = -24,   /* a GPU or its driver failed */
     /* The data. */
     PLEACH_ERR_FORMAT = -40,   /* a malformed file */
     PLEACH_ERR_MISSING = -41,  /* a file, shard, tensor or key that is needed is absent */

@@ -49,6 +49,7 @@ const char *pleach_status_text(pleach_status status)
     case PLEACH_ERR_IO: return "input or output failed";
     case PLEACH_ERR_NO_SPACE: return "no space left on the disk";
     case PLEACH_ERR_EXISTS: return "output exists already";
+    case PLEACH_ERR_DEVICE: return "a device failed";
     case PLEACH_ERR_FORMAT: return "malformed file";
     case PLEACH_ERR_MISSING: return "something needed is missing";
     case PLEACH_ERR_DATA: return "bad value in the data";

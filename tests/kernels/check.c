@@ -2,11 +2,11 @@
  *
  * check-kernels: the frame that check.h describes, and its command line.
  *
- *   check-kernels [--cpu LEVEL] [--seed N] [--bench] [--quick] [--list] [NAME...]
+ *   check-kernels [--cpu LEVEL | --device cuda[:N]] [--seed N] [--bench] [--quick] [--list] [NAME...]
  *
- * Without --cpu every level of this machine runs. A NAME keeps the tests whose name contains it.
+ * Without either every CPU level of this machine runs. A NAME keeps the tests whose name contains it.
  * --quick makes an eighth of the rounds, for emulators. Exits with 0, 1 after a failure, 2 for a
- * wrong command line, 77 when the machine lacks LEVEL. */
+ * wrong command line, 77 when the machine lacks LEVEL or the device. */
 #include "check.h"
 
 #include <math.h>
@@ -21,6 +21,9 @@
 #include "base/cpu.h"
 #include "base/half.h"
 #include "base/random.h"
+#ifdef PLEACH_CUDA
+#include "cuda/check_cuda.h"
+#endif
 
 static const struct {
     const char *name;
@@ -286,6 +289,15 @@ bool check_benching(const check *t)
     return t->bench && t->good;
 }
 
+void check_note(check *t, const char *fmt, ...)
+{
+    size_t used = strlen(t->rate);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(t->rate + used, sizeof t->rate - used, fmt, args);
+    va_end(args);
+}
+
 check_timer check_timer_start(check *t, double units, const char *label)
 {
     return (check_timer){.t = t, .units = units, .label = label, .best = INFINITY, .runs = -1};
@@ -301,9 +313,7 @@ bool check_timer_next(check_timer *timer)
     else
         timer->best = fmin(timer->best, now - timer->begun);
     if (++timer->runs >= 5 && now > timer->deadline) {
-        size_t used = strlen(t->rate);
-        snprintf(t->rate + used, sizeof t->rate - used, " %10.3f %s", timer->units / timer->best,
-                 timer->label);
+        check_note(t, " %10.3f %s", timer->units / timer->best, timer->label);
         return false;
     }
     timer->begun = seconds();
@@ -321,15 +331,49 @@ static void run_level(check *t, const char *level, unsigned flags)
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) families[i].run(t, &c, &isa);
 }
 
+static void run_cpu(check *t, const char *only, int *ran)
+{
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        unsigned flags;
+        if ((only && strcmp(only, levels[i])) || pl_cpu_level(levels[i], &flags)) continue;
+        run_level(t, levels[i], flags);
+        ++*ran;
+    }
+    if (!*ran) printf("skipped: this machine has no level \"%s\"\n", only);
+}
+
+static void run_device(check *t, const char *name, int *ran)
+{
+#ifdef PLEACH_CUDA
+    pleach_error err;
+    pl_cuda *d;
+    if (pl_cuda_open(name, &d, &err) != PLEACH_OK) {
+        printf("skipped: %s\n", err.message);
+        return;
+    }
+    pl_kernels c;
+    pl_kernels_init(&c, PL_CPU_C);
+    t->level = name;
+    check_cuda(t, &c, d);
+    pl_cuda_close(d);
+    ++*ran;
+#else
+    (void)t;
+    (void)ran;
+    printf("skipped: %s: built without -DPLEACH_CUDA=ON\n", name);
+#endif
+}
+
 static int usage(FILE *out)
 {
-    fprintf(out, "check-kernels [--cpu LEVEL] [--seed N] [--bench] [--quick] [--list] [NAME...]\n");
+    fprintf(out, "check-kernels [--cpu LEVEL | --device cuda[:N]] [--seed N] [--bench] [--quick] "
+                 "[--list] [NAME...]\n");
     return out == stdout ? 0 : 2;
 }
 
 int main(int argc, char **argv)
 {
-    const char *only = NULL;
+    const char *only = NULL, *device = NULL;
     check t = {.seed = (uint64_t)time(NULL), .filters = argv + 1};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0)
@@ -342,6 +386,8 @@ int main(int argc, char **argv)
             t.list = true;
         else if (strcmp(argv[i], "--cpu") == 0 && i + 1 < argc)
             only = argv[++i];
+        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
+            device = argv[++i];
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             t.seed = strtoull(argv[++i], NULL, 10);
         else if (argv[i][0] == '-')
@@ -351,16 +397,11 @@ int main(int argc, char **argv)
     }
     if (!t.list) printf("seed %llu\n", (unsigned long long)t.seed);
     int ran = 0;
-    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
-        unsigned flags;
-        if ((only && strcmp(only, levels[i])) || pl_cpu_level(levels[i], &flags)) continue;
-        run_level(&t, levels[i], flags);
-        ran++;
-    }
-    if (!ran) {
-        printf("skipped: this machine has no level \"%s\"\n", only);
-        return 77;
-    }
+    if (device)
+        run_device(&t, device, &ran);
+    else
+        run_cpu(&t, only, &ran);
+    if (!ran) return 77;
     if (!t.list) printf("%d passed, %d failed\n", t.passed, t.failed);
     return t.failed != 0;
 }

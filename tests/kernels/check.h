@@ -93,6 +93,9 @@ bool check_timer_next(check_timer *timer);
 #define check_bench(t, units, label)                                                               \
     for (check_timer timer_ = check_timer_start((t), (units), (label)); check_timer_next(&timer_);)
 
+/* Adds to the line that a passing test prints. */
+void check_note(check *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* One per family. */
 check_family_fn check_rotate, check_trellis, check_viterbi, check_product, check_vector,
     check_float, check_attention, check_turboquant, check_packed;
