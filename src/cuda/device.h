@@ -30,6 +30,7 @@ typedef struct pl_cuda {
     cudaStream_t stream;
     bool chained; /* launches may begin before the one before has ended (programmatic dependent
                      launch): kernels wait by themselves before they read its results */
+    bool batch_invariant; /* one class of kernels for every number of rows: linear.h */
 } pl_cuda;
 
 /* "cuda" or "cuda:1". PLEACH_ERR_UNSUPPORTED, with what is missing, without a driver, a device of
