@@ -63,8 +63,13 @@ static pleach_status start(pl_cuda *d, pleach_error *err)
 {
     PL_TRY(pl_cuda_check(cudaSetDevice(d->index), "choosing the device", err));
     PL_TRY(describe(d, err));
-    return pl_cuda_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking),
-                         "making a stream", err);
+    PL_TRY(pl_cuda_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking),
+                         "making a stream", err));
+    void *p;
+    PL_TRY(pl_cuda_alloc(d, &p, PL_CUDA_EXCHANGE, "the sums of blocks", err));
+    d->exchange = p;
+    return pl_cuda_check(cudaMemsetAsync(p, 0, PL_CUDA_EXCHANGE, d->stream), "clearing memory",
+                         err);
 }
 
 pleach_status pl_cuda_open(const char *name, pl_cuda **out, pleach_error *err)
@@ -86,6 +91,7 @@ pleach_status pl_cuda_open(const char *name, pl_cuda **out, pleach_error *err)
 void pl_cuda_close(pl_cuda *d)
 {
     if (!d) return;
+    pl_cuda_free(d->exchange);
     if (d->stream) cudaStreamDestroy(d->stream);
     pl_free(d);
 }

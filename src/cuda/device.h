@@ -31,7 +31,11 @@ typedef struct pl_cuda {
     bool chained; /* launches may begin before the one before has ended (programmatic dependent
                      launch): kernels wait by themselves before they read its results */
     bool batch_invariant; /* one class of kernels for every number of rows: linear.h */
+    uint32_t *exchange; /* PL_CUDA_EXCHANGE bytes in which blocks of one kernel hand each other sums;
+                           all zero between kernels */
 } pl_cuda;
+
+enum { PL_CUDA_EXCHANGE = 16 << 20 };
 
 /* "cuda" or "cuda:1". PLEACH_ERR_UNSUPPORTED, with what is missing, without a driver, a device of
  * that number, or one that this build has code for. */

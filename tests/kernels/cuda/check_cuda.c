@@ -92,6 +92,7 @@ void check_cuda_bench(check *t, pl_cuda *d, void (*queue)(void *user, int i), vo
 
 static check_cuda_fn *const families[] = {
     check_cuda_device,
+    check_cuda_trellis,
 };
 
 void check_cuda(check *t, const pl_kernels *c, pl_cuda *d)
