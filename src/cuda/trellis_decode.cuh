@@ -78,11 +78,11 @@ static __device__ __forceinline__ uint32_t pl_next_eighth(uint32_t first, unsign
     return __shfl_sync(0xffffffff, first, (lane + 4) & 31);
 }
 
-/* 16 bytes that are read once: past L1, first to leave L2. */
+/* 16 bytes that are read once: past L1. */
 static __device__ __forceinline__ uint4 pl_load_codes(const uint4 *p)
 {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::evict_first.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(p));
     return v;
