@@ -36,7 +36,10 @@ typedef struct pleach_model_settings {
     pleach_arith arith; /* default PLEACH_ARITH_INT16 */
     const char *cpu;    /* NULL: best level of this machine (default); "c", "avx2", "avx512", ... */
     int weights_only;   /* 1: open without a tokenizer even if there is one. Default 0 */
-    unsigned char reserved[32];
+    int batch_invariant; /* 1: on a device too a token's result has the same bits alone and in any
+                            batch, as it always has on the processor. Slower. Default 0 */
+    const char *device; /* who computes: NULL or "cpu" (default), "cuda", "cuda:1". docs/cuda.md */
+    unsigned char reserved[24];
 } pleach_model_settings;
 
 PLEACH_API void pleach_model_settings_defaults(pleach_model_settings *s);
@@ -59,6 +62,8 @@ typedef struct pleach_model_info {
     size_t n_end_tokens;
     const int32_t *end_tokens; /* ids that end an answer: config, generation_config and tokenizer */
     uint64_t weight_bytes;
+    const char *device, *device_name; /* "cpu" and ""; "cuda:0" and "NVIDIA H200" */
+    uint64_t device_bytes;            /* of device memory that the weights take */
 } pleach_model_info;
 
 PLEACH_API void pleach_model_get_info(const pleach_model *m, pleach_model_info *info);

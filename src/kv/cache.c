@@ -10,9 +10,26 @@
 
 #include "base/half.h"
 
-static void page_release(page *p)
+pleach_status pl_cache_page_open(const pl_cache *c, const store *l, page **out, pleach_error *err)
 {
-    if (p && atomic_fetch_sub_explicit(&p->references, 1, memory_order_acq_rel) == 1) pl_free(p);
+    size_t bytes = page_bytes(c, l);
+    pleach_status status = PLEACH_OK;
+    page *p = *out = pl_alloc(1, sizeof *p + (c->memory ? 0 : bytes));
+    if (!p) return pl_fail_memory(err, "attention cache", bytes);
+    atomic_init(&p->references, 1);
+    p->data = (uint8_t *)(p + 1);
+    if (c->memory) status = c->memory->take(c->memory, bytes, (void **)&p->data, err);
+    if (status == PLEACH_OK) return status;
+    pl_free(p);
+    *out = NULL;
+    return status;
+}
+
+static void page_release(const pl_cache *c, const store *l, page *p)
+{
+    if (!p || atomic_fetch_sub_explicit(&p->references, 1, memory_order_acq_rel) > 1) return;
+    if (c->memory) c->memory->give(c->memory, p->data, page_bytes(c, l));
+    pl_free(p);
 }
 
 static bool page_shared(const page *p)
@@ -90,6 +107,7 @@ pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_e
                     .capacity = s->capacity,
                     .recent = recent,
                     .kernels = s->kernels,
+                    .memory = s->memory,
                     .stores = c->stores};
     pleach_status status = add_stores(c, s, err);
     if (c->n_stores == c->n_layers) c->recent = 0;
@@ -103,9 +121,10 @@ pleach_status pl_cache_open(const pl_cache_settings *s, pl_cache **out, pleach_e
 void pl_cache_close(pl_cache *c)
 {
     if (!c) return;
+    if (c->mirror) c->memory->forget(c->memory, c->mirror);
     for (size_t i = 0; i < c->n_stores; i++) {
         store *l = &c->stores[i];
-        for (size_t p = l->first; p < l->n_pages; p++) page_release(l->pages[p]);
+        for (size_t p = l->first; p < l->n_pages; p++) page_release(c, l, l->pages[p]);
         pl_free(l->pages);
     }
     pl_free(c->stores);
@@ -120,6 +139,7 @@ pleach_status pl_cache_open_like(const pl_cache *c, pl_cache **out, pleach_error
     store *stores = f->stores;
     *f = *c;
     f->length = 0;
+    f->mirror = NULL;
     f->stores = stores;
     for (size_t i = 0; i < c->n_stores; i++) {
         stores[i] = c->stores[i];
@@ -174,52 +194,62 @@ pleach_status pl_cache_check_room(const pl_cache *c, size_t n, pleach_error *err
 }
 
 /* A page to write to: one that the window has left behind if nobody else has it, else a new one. */
-static page *take_page(const pl_cache *c, store *l, size_t keep)
+static pleach_status take_page(pl_cache *c, store *l, size_t keep, page **out, pleach_error *err)
 {
+    c->changes++;
     while (l->first < PL_MIN(keep, l->n_pages)) {
-        page *p = l->pages[l->first];
+        *out = l->pages[l->first];
         l->pages[l->first++] = NULL;
-        if (!page_shared(p)) return p;
-        page_release(p);
+        if (!page_shared(*out)) return PLEACH_OK;
+        page_release(c, l, *out);
     }
-    return page_open(c, l);
+    return pl_cache_page_open(c, l, out, err);
+}
+
+static pleach_status copy_page(const pl_cache *c, const store *l, page *to, const page *from,
+                               pleach_error *err)
+{
+    if (c->memory) return c->memory->copy(c->memory, to->data, from->data, page_bytes(c, l), err);
+    memcpy(to->data, from->data, page_bytes(c, l));
+    return PLEACH_OK;
 }
 
 /* Puts a page of our own in place of a shared one, with the tokens it holds. */
-static int own_page(const pl_cache *c, store *l, size_t i, size_t keep)
+static pleach_status own_page(pl_cache *c, store *l, size_t i, size_t keep, pleach_error *err)
 {
-    page *p = take_page(c, l, keep), *old = l->pages[i];
-    if (!p) return -1;
-    if (i * PL_CACHE_PAGE < c->length) memcpy(page_data(p), page_data(old), page_bytes(c, l));
+    page *p, *old = l->pages[i];
+    PL_TRY(take_page(c, l, keep, &p, err));
     l->pages[i] = p;
-    page_release(old);
-    return 0;
+    pleach_status status = PLEACH_OK;
+    if (i * PL_CACHE_PAGE < c->length) status = copy_page(c, l, p, old, err);
+    page_release(c, l, old);
+    return status;
 }
 
-static int reserve_store(const pl_cache *c, store *l, size_t n)
+static pleach_status reserve_store(pl_cache *c, store *l, size_t n, pleach_error *err)
 {
     size_t needed = pages_of(c->length + n), keep = first_kept(l, c->length);
-    if (pl_grow((void **)&l->pages, &l->pages_capacity, needed, sizeof *l->pages)) return -1;
+    if (pl_grow((void **)&l->pages, &l->pages_capacity, needed, sizeof *l->pages))
+        return pl_fail_memory(err, "attention cache", needed * sizeof *l->pages);
     for (size_t i = c->length / PL_CACHE_PAGE; i < PL_MIN(needed, l->n_pages); i++)
-        if (page_shared(l->pages[i]) && own_page(c, l, i, keep)) return -1;
+        if (page_shared(l->pages[i])) PL_TRY(own_page(c, l, i, keep, err));
     while (l->n_pages < needed) {
-        page *p = take_page(c, l, keep);
-        if (!p) return -1;
+        page *p;
+        PL_TRY(take_page(c, l, keep, &p, err));
         l->pages[l->n_pages++] = p;
     }
     for (; l->first < keep; l->first++) {
-        page_release(l->pages[l->first]);
+        page_release(c, l, l->pages[l->first]);
         l->pages[l->first] = NULL;
+        c->changes++;
     }
-    return 0;
+    return PLEACH_OK;
 }
 
 pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err)
 {
     PL_TRY(pl_cache_check_room(c, n, err));
-    for (size_t i = 0; i < c->n_stores; i++)
-        if (reserve_store(c, &c->stores[i], n))
-            return pl_fail_memory(err, "attention cache", page_bytes(c, &c->stores[i]));
+    for (size_t i = 0; i < c->n_stores; i++) PL_TRY(reserve_store(c, &c->stores[i], n, err));
     return PLEACH_OK;
 }
 
@@ -252,10 +282,11 @@ size_t pl_cache_reach(const pl_cache *c, size_t n)
 }
 
 /* Pages that hold nothing of the first n tokens, moved in front of those given up. */
-static void start_at(store *l, size_t n)
+static void start_at(pl_cache *c, store *l, size_t n)
 {
     size_t page = n / PL_CACHE_PAGE;
     if (page >= l->first) return;
+    c->changes++;
     size_t gap = l->first - page;
     memmove(l->pages + page, l->pages + l->first, (l->n_pages - l->first) * sizeof *l->pages);
     l->first = page;
@@ -267,7 +298,7 @@ void pl_cache_truncate(pl_cache *c, size_t n)
     if (n >= c->length) return;
     assert(reaches(c, n));
     c->length = n;
-    for (size_t i = 0; i < c->n_stores; i++) start_at(&c->stores[i], n);
+    for (size_t i = 0; i < c->n_stores; i++) start_at(c, &c->stores[i], n);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -275,7 +306,7 @@ void pl_cache_truncate(pl_cache *c, size_t n)
 /* Keys of one head in the page that holds `position`; its values follow. */
 static uint8_t *head_data(const store *l, size_t position, uint32_t head)
 {
-    return page_data(l->pages[position / PL_CACHE_PAGE]) + head * (l->key_bytes + l->value_bytes);
+    return l->pages[position / PL_CACHE_PAGE]->data + head * (l->key_bytes + l->value_bytes);
 }
 
 static void store_plain(const pl_cache *c, pl_kv type, uint8_t *run, size_t at, const float *src)

@@ -11,6 +11,7 @@
 #define PL_KV_CACHE_H
 
 #include "kv_type.h"
+#include "page_memory.h"
 
 typedef struct pl_cache pl_cache;
 
@@ -26,6 +27,9 @@ typedef struct pl_cache_settings {
                                   capacity's: where a layer is packed, a query sees its own block
                                   in bf16; 0: all packed */
     const pl_kernels *kernels; /* borrowed until closing; may be NULL without packed types */
+    pl_page_memory *memory;    /* borrowed until closing; NULL: this process's. Pages elsewhere are
+                                  filled and read by whoever owns them: pl_cache_put and what
+                                  reads numbers below are for this process's alone */
 } pl_cache_settings;
 
 /* PLEACH_ERR_SHAPE for a type that cannot serve the heads, or a capacity too large to address.
@@ -78,6 +82,19 @@ bool pl_cache_packed(const pl_cache *c, uint32_t layer);
 void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                           pl_turboquant *t, const uint8_t **keys, const uint8_t **values);
 
+/* ---- pages elsewhere -------------------------------------------------------------------------
+ *
+ * What a device keeps of a cache: its tables of pages, up to date as long as `changes` is what it
+ * was. */
+
+void **pl_cache_mirror(pl_cache *c); /* NULL at first; given to memory->forget at closing */
+uint64_t pl_cache_changes(const pl_cache *c);
+/* Pages 0 .. n-1 of a store, n <= its pages; NULL where they were given up. Returns how many there
+ * are. */
+size_t pl_cache_table(const pl_cache *c, size_t store, void **pages, size_t n);
+/* The store of a packed layer's recent tokens; 0: none are kept. Store i is layer i's. */
+size_t pl_cache_recent_store(const pl_cache *c, uint32_t layer);
+
 /* ---- pages, for the file ---------------------------------------------------------------------
  *
  * Stores 0, 1, ... are the layers' tokens, then the recent tokens of layers that have such. */
@@ -94,7 +111,8 @@ size_t pl_cache_page_bytes(const pl_cache *c, size_t store);
 size_t pl_cache_kept_pages(const pl_cache *c, size_t store);
 bool pl_cache_pages_suffice(const pl_cache *c, size_t store, size_t length, size_t pages);
 /* Page i of those, 0 past the length. */
-void pl_cache_get_page(const pl_cache *c, size_t store, size_t i, void *dst);
+pleach_status pl_cache_get_page(const pl_cache *c, size_t store, size_t i, void *dst,
+                                pleach_error *err);
 /* Fills an empty cache with `length` tokens: store by store the last so many pages, enough of them.
  * On failure the cache is to be closed. */
 pleach_status pl_cache_set_pages(pl_cache *c, size_t store, size_t length, const void *data,

@@ -67,7 +67,7 @@ static pleach_status each_byte(const saving *s, uint64_t *hash, pleach_error *er
     for (size_t store = 0; store < pl_cache_stores(s->c); store++) {
         size_t bytes = pl_cache_page_bytes(s->c, store);
         for (size_t i = 0; i < pl_cache_kept_pages(s->c, store); i++) {
-            pl_cache_get_page(s->c, store, i, s->page);
+            PL_TRY(pl_cache_get_page(s->c, store, i, s->page, err));
             if (hash)
                 *hash = pl_hash(s->page, bytes, *hash);
             else

@@ -7,6 +7,29 @@
 
 #include "cache_store.h"
 
+void **pl_cache_mirror(pl_cache *c)
+{
+    return &c->mirror;
+}
+
+uint64_t pl_cache_changes(const pl_cache *c)
+{
+    return c->changes;
+}
+
+size_t pl_cache_table(const pl_cache *c, size_t number, void **pages, size_t n)
+{
+    const store *l = &c->stores[number];
+    for (size_t i = 0; i < PL_MIN(n, l->n_pages); i++)
+        pages[i] = l->pages[i] ? l->pages[i]->data : NULL;
+    return l->n_pages;
+}
+
+size_t pl_cache_recent_store(const pl_cache *c, uint32_t layer)
+{
+    return c->stores[layer].recent_store;
+}
+
 size_t pl_cache_stores(const pl_cache *c)
 {
     return c->n_stores;
@@ -51,36 +74,48 @@ static void clear_run(const pl_cache *c, const store *l, uint8_t *run, bool valu
     clear_rows(run + PL_CACHE_PAGE * (bytes - 2 * scales), scales, 2, n);
 }
 
-void pl_cache_get_page(const pl_cache *c, size_t number, size_t i, void *dst)
+pleach_status pl_cache_get_page(const pl_cache *c, size_t number, size_t i, void *dst,
+                                pleach_error *err)
 {
     const store *l = &c->stores[number];
     size_t at = pages_of(c->length) - pl_cache_kept_pages(c, number) + i;
     size_t n = PL_MIN(c->length - at * PL_CACHE_PAGE, PL_CACHE_PAGE);
     uint8_t *to = dst;
-    memcpy(to, page_data(l->pages[at]), page_bytes(c, l));
+    pl_page_shape shape = page_shape(c, l);
+    if (c->memory)
+        PL_TRY(c->memory->read(c->memory, &shape, to, l->pages[at]->data, err));
+    else
+        memcpy(to, l->pages[at]->data, shape.bytes);
     for (uint32_t h = 0; n < PL_CACHE_PAGE && h < c->n_heads; h++) {
         clear_run(c, l, to, false, n);
         clear_run(c, l, to + l->key_bytes, true, n);
         to += l->key_bytes + l->value_bytes;
     }
+    return PLEACH_OK;
 }
 
 pleach_status pl_cache_set_pages(pl_cache *c, size_t number, size_t length, const void *data,
                                  size_t pages, pleach_error *err)
 {
     store *l = &c->stores[number];
-    size_t all = pages_of(length), bytes = page_bytes(c, l);
+    size_t all = pages_of(length);
+    pl_page_shape shape = page_shape(c, l);
     assert(l->n_pages == 0 && pl_cache_pages_suffice(c, number, length, pages));
     if (pl_grow((void **)&l->pages, &l->pages_capacity, all, sizeof *l->pages))
         return pl_fail_memory(err, "attention cache", all * sizeof *l->pages);
     if (all > pages) memset(l->pages, 0, (all - pages) * sizeof *l->pages);
     l->first = l->n_pages = all - pages;
     for (size_t i = 0; i < pages; i++) {
-        page *p = page_open(c, l);
-        if (!p) return pl_fail_memory(err, "attention cache", bytes);
-        memcpy(page_data(p), (const uint8_t *)data + i * bytes, bytes);
+        const uint8_t *from = (const uint8_t *)data + i * shape.bytes;
+        page *p;
+        PL_TRY(pl_cache_page_open(c, l, &p, err));
         l->pages[l->n_pages++] = p;
+        if (c->memory)
+            PL_TRY(c->memory->write(c->memory, &shape, p->data, from, err));
+        else
+            memcpy(p->data, from, shape.bytes);
     }
+    c->changes++;
     c->length = length;
     return PLEACH_OK;
 }

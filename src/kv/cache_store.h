@@ -9,9 +9,10 @@
 #include "base/memory.h"
 #include "cache.h"
 
-/* Data follows. Only a cache that alone refers to a page writes to it. */
+/* In this process's memory data follows. Only a cache that alone refers to a page writes to it. */
 typedef struct page {
     _Alignas(PL_ALIGNMENT) atomic_size_t references;
+    uint8_t *data;
 } page;
 
 /* A layer's tokens in its type, or its recent tokens in bf16. */
@@ -31,6 +32,9 @@ struct pl_cache {
     uint32_t n_layers, n_heads, head_dim;
     size_t capacity, length, recent;
     const pl_kernels *kernels;
+    pl_page_memory *memory; /* NULL: this process's */
+    void *mirror;
+    uint64_t changes; /* of any table */
     store *stores; /* the layers', then those of the recent tokens of packed layers */
     size_t n_stores;
 };
@@ -45,17 +49,12 @@ static inline size_t page_bytes(const pl_cache *c, const store *l)
     return c->n_heads * (l->key_bytes + l->value_bytes);
 }
 
-static inline uint8_t *page_data(page *p)
+static inline pl_page_shape page_shape(const pl_cache *c, const store *l)
 {
-    return (uint8_t *)(p + 1);
+    return (pl_page_shape){l->type, c->n_heads, c->head_dim, page_bytes(c, l)};
 }
 
-static inline page *page_open(const pl_cache *c, const store *l)
-{
-    page *p = pl_alloc(1, sizeof *p + page_bytes(c, l));
-    if (p) atomic_init(&p->references, 1);
-    return p;
-}
+pleach_status pl_cache_page_open(const pl_cache *c, const store *l, page **out, pleach_error *err);
 
 /* The first page that a query at `position` or later sees. */
 static inline size_t first_seen(const store *l, size_t position)

@@ -91,6 +91,8 @@ static pleach_status open_parts(pleach_model *m, const char *path,
     PL_TRY(open_compute(s, &m->compute, err));
     PL_TRY(pl_checkpoint_open(path, &m->checkpoint, err));
     PL_TRY(pl_transformer_open(m->checkpoint, &m->transformer, err));
+    PL_TRY(pl_backend_open(m->transformer, &m->compute, s->device, s->batch_invariant != 0,
+                           &m->backend, err));
     if (!s->weights_only) PL_TRY(open_tokenizer(m, path, err));
     collect_tokens(m);
     for (size_t i = 0; i < pl_checkpoint_tensor_count(m->checkpoint); i++)
@@ -116,6 +118,7 @@ void pleach_model_close(pleach_model *m)
 {
     if (!m) return;
     pl_tokenizer_close(m->tokenizer);
+    pl_backend_close(m->backend);
     pl_transformer_close(m->transformer);
     pleach_checkpoint_close(m->checkpoint);
     pl_pool_close(m->compute.pool);
@@ -150,6 +153,9 @@ void pleach_model_get_info(const pleach_model *m, pleach_model_info *info)
         .n_end_tokens = m->n_end_tokens,
         .end_tokens = m->end_tokens,
         .weight_bytes = m->weight_bytes,
+        .device = m->backend->device,
+        .device_name = m->backend->name,
+        .device_bytes = m->backend->bytes,
     };
 }
 

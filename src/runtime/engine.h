@@ -6,7 +6,7 @@
 
 #include "format/checkpoint.h"
 #include "kernels/kernels.h"
-#include "model/model.h"
+#include "model/backend.h"
 #include "text/tokenizer.h"
 
 struct pleach_model {
@@ -14,6 +14,7 @@ struct pleach_model {
     pl_transformer *transformer;
     pl_tokenizer *tokenizer; /* NULL: token ids only */
     pl_compute compute;
+    pl_backend *backend;
     int32_t bos;
     uint32_t n_end_tokens;
     int32_t end_tokens[PL_MAX_END_TOKENS + 1]; /* the config's and the tokenizer's */

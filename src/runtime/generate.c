@@ -28,7 +28,8 @@ typedef struct generation {
     pleach_session *session;
     const pleach_generation *set;
     pleach_sampler *sampler;
-    float *logits; /* [vocab] */
+    float *logits; /* [vocab]; NULL: the backend finds the likeliest id */
+    int32_t best;
     pl_utf8_stream stream;
     pleach_text_fn *on_text;
     void *user;
@@ -42,6 +43,25 @@ static void show(generation *g)
     if (!g->on_text || g->stopped) return;
     g->stopped = g->on_text(g->user, t->ready ? t->text : "", t->ready) != 0;
     pl_utf8_shift(t);
+}
+
+/* wanted: what to choose the next id from. */
+static pleach_status feed_ids(generation *g, const int32_t *ids, size_t n, bool wanted,
+                              pleach_error *err)
+{
+    if (wanted && !g->logits) return pl_session_feed_best(g->session, ids, n, &g->best, err);
+    return pleach_session_feed(g->session, ids, n, wanted ? g->logits : NULL, err);
+}
+
+static pleach_status next_id(generation *g, int32_t *id, pleach_error *err)
+{
+    const int32_t *history;
+    size_t n = pleach_session_ids(g->session, &history);
+    size_t vocab = g->session->model->transformer->config->vocab_size;
+    if (g->logits) return pleach_sample(g->sampler, g->logits, vocab, history, n, id, err);
+    *id = g->best;
+    PL_FAIL_IF(*id < 0, err, PLEACH_ERR_DATA, "the logits hold NaN or no finite number");
+    return PLEACH_OK;
 }
 
 /* Feeds what the session does not hold already. The last id is always computed, for its logits. */
@@ -61,7 +81,7 @@ static pleach_status feed_prompt(generation *g, const int32_t *prompt, size_t n,
     for (size_t done = same; done < n && !g->stopped;) {
         size_t piece = PL_MIN(n - done, most);
         bool last = done + piece == n;
-        PL_TRY(pleach_session_feed(s, prompt + done, piece, last ? g->logits : NULL, err));
+        PL_TRY(feed_ids(g, prompt + done, piece, last, err));
         done += piece;
         if (!last) show(g);
     }
@@ -96,18 +116,15 @@ static pleach_status generate_tokens(generation *g, pleach_generation_stats *sta
     size_t most = g->set->max_tokens ? PL_MIN(g->set->max_tokens, room) : room;
     stats->finish = PLEACH_FINISH_LENGTH;
     while (stats->new_tokens < most && !g->stopped) {
-        const int32_t *history;
-        size_t n = pleach_session_ids(s, &history);
         int32_t id;
-        PL_TRY(pleach_sample(g->sampler, g->logits, m->transformer->config->vocab_size, history, n,
-                             &id, err));
+        PL_TRY(next_id(g, &id, err));
         if (!g->set->ignore_end && pl_model_is_end(m, id)) {
             stats->finish = PLEACH_FINISH_END;
             break;
         }
         PL_TRY(show_token(g, id, err));
         bool last = ++stats->new_tokens == most || g->stopped;
-        PL_TRY(pleach_session_feed(s, &id, 1, last ? NULL : g->logits, err));
+        PL_TRY(feed_ids(g, &id, 1, !last, err));
     }
     PL_TRY(show_rest(g, err));
     if (g->stopped) stats->finish = PLEACH_FINISH_CANCELLED;
@@ -119,8 +136,12 @@ static pleach_status run(generation *g, const int32_t *prompt, size_t n_prompt,
 {
     size_t vocab = g->session->model->transformer->config->vocab_size;
     PL_TRY(pleach_sampler_open(&g->set->sampling, &g->sampler, err));
-    g->logits = pl_alloc(vocab, sizeof *g->logits);
-    if (!g->logits) return pl_fail_memory(err, "logits", vocab * sizeof *g->logits);
+    const pleach_sampling *set = &g->set->sampling;
+    bool greedy = set->temperature == 0 && set->repetition_penalty == 1;
+    if (!greedy || !g->session->model->backend->finds_best) {
+        g->logits = pl_alloc(vocab, sizeof *g->logits);
+        if (!g->logits) return pl_fail_memory(err, "logits", vocab * sizeof *g->logits);
+    }
     double start = now();
     PL_TRY(feed_prompt(g, prompt, n_prompt, &stats->cached_tokens, err));
     stats->prompt_tokens = pleach_session_position(g->session);

@@ -24,10 +24,11 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
     s->model = m;
     s->context = pl_session_context(m->transformer->config, &set);
     s->batch = pl_session_batch(m->transformer->config, &set);
-    pleach_status status =
-        pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels, &s->cache, err);
-    if (status == PLEACH_OK)
-        status = pl_workspace_open(m->transformer, &m->compute, s->batch, &s->workspace, err);
+    pl_backend *b = m->backend;
+    pleach_status status = pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels,
+                                                 b->pages, &s->cache, err);
+    if (status == PLEACH_OK) status = b->f->check_memory(b, s->cache, s->batch, err);
+    if (status == PLEACH_OK) status = b->f->workspace_open(b, s->batch, &s->workspace, err);
     if (status == PLEACH_OK)
         *out = s;
     else
@@ -38,7 +39,7 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
 void pleach_session_close(pleach_session *s)
 {
     if (!s) return;
-    pl_workspace_close(s->workspace);
+    if (s->workspace) s->model->backend->f->workspace_close(s->model->backend, s->workspace);
     pl_cache_close(s->cache);
     pl_free(s->ids);
     pl_free(s);
@@ -52,9 +53,8 @@ pleach_status pleach_session_fork(const pleach_session *s, pleach_session **out,
     if (!f) return pl_fail_memory(err, "session", sizeof *f);
     *f = (pleach_session){.model = s->model, .context = s->context, .batch = s->batch};
     pleach_status status = pl_cache_fork(s->cache, &f->cache, err);
-    if (status == PLEACH_OK)
-        status = pl_workspace_open(s->model->transformer, &s->model->compute, s->batch,
-                                   &f->workspace, err);
+    pl_backend *b = s->model->backend;
+    if (status == PLEACH_OK) status = b->f->workspace_open(b, s->batch, &f->workspace, err);
     if (status == PLEACH_OK && pl_grow((void **)&f->ids, &f->ids_capacity, n, sizeof *f->ids))
         status = pl_fail_memory(err, "token ids", n * sizeof *f->ids);
     if (status != PLEACH_OK) {
@@ -94,13 +94,18 @@ static pleach_status prepare(pleach_session *s, const int32_t *ids, size_t n, pl
 /* One batch. Room in the cache is made batch by batch, so that a window's pages are used again
  * within a prompt. */
 static pleach_status feed_batch(pleach_session *s, const int32_t *ids, size_t n, size_t skip,
-                                float *logits, pleach_error *err)
+                                float *logits, int32_t *best, pleach_error *err)
 {
-    const pleach_model *m = s->model;
+    pl_backend *b = s->model->backend;
     size_t at = pl_cache_length(s->cache);
+    pl_pass p = {.caches = &s->cache,
+                 .ids = ids,
+                 .n = n,
+                 .first = skip,
+                 .logits = skip < n ? logits : NULL,
+                 .best = best};
     PL_TRY(pl_cache_reserve(s->cache, n, err));
-    PL_TRY(pl_transformer_forward(m->transformer, &m->compute, s->workspace, s->cache, ids, n, skip,
-                                  skip < n ? logits : NULL, err));
+    PL_TRY(b->f->run(b, s->workspace, &p, err));
     memmove(s->ids + at, ids, n * sizeof *ids); /* they may be those very ids */
     return PLEACH_OK;
 }
@@ -113,22 +118,23 @@ pleach_status pleach_session_truncate(pleach_session *s, size_t n, pleach_error 
     pl_cache_truncate(s->cache, reach);
     for (size_t part; reach < n; reach += part) {
         part = PL_MIN(s->batch, n - reach);
-        PL_TRY(feed_batch(s, s->ids + reach, part, part, NULL, err));
+        PL_TRY(feed_batch(s, s->ids + reach, part, part, NULL, NULL, err));
     }
     return PLEACH_OK;
 }
 
-pleach_status pleach_session_feed_all(pleach_session *s, const int32_t *ids, size_t n, size_t first,
-                                      float *logits, pleach_error *err)
+/* logits of positions from `first` on, or the likeliest id after the last. */
+static pleach_status feed(pleach_session *s, const int32_t *ids, size_t n, size_t first,
+                          float *logits, int32_t *best, pleach_error *err)
 {
     size_t start = pl_cache_length(s->cache), vocab = s->model->transformer->config->vocab_size;
-    PL_FAIL_IF(first > n, err, PLEACH_ERR_ARGUMENT, "logits from position %zu of only %zu tokens",
-               first, n);
     PL_TRY(prepare(s, ids, n, err));
     for (size_t done = 0; done < n;) {
         size_t part = PL_MIN(s->batch, n - done), skip = first > done ? first - done : 0;
         skip = PL_MIN(skip, part);
-        pleach_status status = feed_batch(s, ids + done, part, skip, logits, err);
+        bool last = done + part == n;
+        pleach_status status =
+            feed_batch(s, ids + done, part, skip, logits, last ? best : NULL, err);
         if (status != PLEACH_OK) {
             if (pl_cache_reach(s->cache, start) == start) pl_cache_truncate(s->cache, start);
             return status;
@@ -139,9 +145,42 @@ pleach_status pleach_session_feed_all(pleach_session *s, const int32_t *ids, siz
     return PLEACH_OK;
 }
 
+pleach_status pleach_session_feed_all(pleach_session *s, const int32_t *ids, size_t n, size_t first,
+                                      float *logits, pleach_error *err)
+{
+    PL_FAIL_IF(first > n, err, PLEACH_ERR_ARGUMENT, "logits from position %zu of only %zu tokens",
+               first, n);
+    return feed(s, ids, n, first, logits, NULL, err);
+}
+
 pleach_status pleach_session_feed(pleach_session *s, const int32_t *ids, size_t n, float *logits,
                                   pleach_error *err)
 {
     PL_FAIL_IF(logits && n == 0, err, PLEACH_ERR_ARGUMENT, "logits after no token at all");
     return pleach_session_feed_all(s, ids, n, logits ? n - 1 : n, logits, err);
+}
+
+pleach_status pl_session_feed_best(pleach_session *s, const int32_t *ids, size_t n, int32_t *best,
+                                   pleach_error *err)
+{
+    return feed(s, ids, n, n - 1, NULL, best, err);
+}
+
+pleach_status pl_sessions_step(pleach_session *const *sessions, const int32_t *ids, size_t n,
+                               float *logits, int32_t *best, pleach_error *err)
+{
+    pl_backend *b = sessions[0]->model->backend;
+    pl_cache **caches = pl_alloc(n, sizeof *caches);
+    pleach_status status = caches ? PLEACH_OK : pl_fail_memory(err, "batch", n * sizeof *caches);
+    for (size_t i = 0; status == PLEACH_OK && i < n; i++) {
+        caches[i] = sessions[i]->cache;
+        status = prepare(sessions[i], ids + i, 1, err);
+        if (status == PLEACH_OK) status = pl_cache_reserve(caches[i], 1, err);
+    }
+    pl_pass p = {.caches = caches, .apart = true, .ids = ids, .n = n, .logits = logits, .best = best};
+    if (status == PLEACH_OK) status = b->f->run(b, sessions[0]->workspace, &p, err);
+    for (size_t i = 0; status == PLEACH_OK && i < n; i++)
+        sessions[i]->ids[pl_cache_length(caches[i]) - 1] = ids[i];
+    pl_free(caches);
+    return status;
 }

@@ -14,16 +14,26 @@ struct pleach_session {
     const pleach_model *model;
     size_t context, batch;
     pl_cache *cache;
-    pl_workspace *workspace;
+    void *workspace; /* the backend's */
     int32_t *ids; /* as many as the cache holds */
     size_t ids_capacity;
 };
 
-/* The context and the batch these settings ask for, and an empty cache for them. kernels are
- * borrowed. */
+/* One id for each of n sessions of one model, all different, in one pass. Afterwards logits [n][vocab]
+ * or best [n] (model/backend.h), either of which may be NULL. */
+pleach_status pl_sessions_step(pleach_session *const *sessions, const int32_t *ids, size_t n,
+                               float *logits, int32_t *best, pleach_error *err);
+/* pleach_session_feed, n > 0, that hands over the likeliest next id alone, as pl_pass.best. The
+ * model's backend must find it. */
+pleach_status pl_session_feed_best(pleach_session *s, const int32_t *ids, size_t n, int32_t *best,
+                                   pleach_error *err);
+
+/* The context and the batch these settings ask for, and an empty cache for them. kernels and memory
+ * are borrowed. */
 size_t pl_session_context(const pl_config *g, const pleach_session_settings *s);
 size_t pl_session_batch(const pl_config *g, const pleach_session_settings *s);
 pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_settings *s,
-                                    const pl_kernels *kernels, pl_cache **out, pleach_error *err);
+                                    const pl_kernels *kernels, pl_page_memory *memory,
+                                    pl_cache **out, pleach_error *err);
 
 #endif

@@ -26,7 +26,8 @@ size_t pl_session_batch(const pl_config *g, const pleach_session_settings *s)
 }
 
 pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_settings *s,
-                                    const pl_kernels *kernels, pl_cache **out, pleach_error *err)
+                                    const pl_kernels *kernels, pl_page_memory *memory,
+                                    pl_cache **out, pleach_error *err)
 {
     pl_kv types[PL_MAX_LAYERS];
     uint32_t windows[PL_MAX_LAYERS];
@@ -39,7 +40,8 @@ pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_set
                              .types = types,
                              .windows = windows,
                              .recent = s->kv_recent,
-                             .kernels = kernels};
+                             .kernels = kernels,
+                             .memory = memory};
     return pl_cache_open(&set, out, err);
 }
 
@@ -125,7 +127,7 @@ pleach_status pleach_checkpoint_cache_info(const pleach_checkpoint *c,
     *info = (pleach_cache_info){0};
     PL_TRY(pl_checkpoint_config(c, &g, err));
     pl_kernels_init(&kernels, PL_CPU_C);
-    PL_TRY(pl_session_cache_open(g, &set, &kernels, &cache, err));
+    PL_TRY(pl_session_cache_open(g, &set, &kernels, NULL, &cache, err));
     describe(g, NULL, cache, pl_session_batch(g, &set), info);
     pl_cache_close(cache);
     return PLEACH_OK;
