@@ -4,7 +4,9 @@
 #include "model_options.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/cpu.h"
 
@@ -12,7 +14,8 @@ void model_values_defaults(model_values *v)
 {
     pleach_model_settings s;
     pleach_model_settings_defaults(&s);
-    *v = (model_values){.threads = s.threads, .cpu = s.cpu, .arith = (int)s.arith};
+    *v = (model_values){.threads = s.threads, .cpu = s.cpu, .device = "cpu",
+                        .arith = (int)s.arith};
 }
 
 void session_values_defaults(session_values *v)
@@ -57,16 +60,27 @@ int check_cpu(const char *cpu)
     return fail_usage("--cpu: expected a level of this machine (%s), found \"%s\"", here, cpu);
 }
 
+int check_device(const char *device)
+{
+    size_t digits = strncmp(device, "cuda:", 5) == 0 ? strspn(device + 5, "0123456789") : 0;
+    bool numbered = digits > 0 && digits < 5 && !device[5 + digits];
+    if (numbered || strcmp(device, "cpu") == 0 || strcmp(device, "cuda") == 0) return EXIT_OK;
+    return fail_usage("--device: expected cpu, cuda or cuda:N, found \"%s\"", device);
+}
+
 int open_model(const char *path, const model_values *v, pleach_model **out)
 {
     pleach_error err;
     pleach_model_settings s;
     int status = check_cpu(v->cpu);
+    if (status == EXIT_OK) status = check_device(v->device);
     if (status != EXIT_OK) return status;
     pleach_model_settings_defaults(&s);
     s.threads = (int)v->threads;
     s.cpu = v->cpu;
     s.arith = (pleach_arith)v->arith;
+    s.device = v->device;
+    s.batch_invariant = v->batch_invariant;
     return pleach_model_open(path, &s, out, &err) == PLEACH_OK ? EXIT_OK : fail_status(&err);
 }
 

@@ -17,8 +17,8 @@ enum { ROTATE_SCALE = 5 }; /* another name of online, by what it has beside "inp
 
 typedef struct model_values {
     int64_t threads;
-    const char *cpu;
-    int arith;
+    const char *cpu, *device;
+    int arith, batch_invariant;
 } model_values;
 
 typedef struct session_values {
@@ -39,6 +39,8 @@ void sampling_values_defaults(sampling_values *v);
 /* Each opens with one line on stderr when it fails, and returns the exit status. */
 int open_model(const char *path, const model_values *v, pleach_model **out);
 int open_session(const pleach_model *m, const session_values *v, pleach_session **out);
+/* EXIT_USAGE when it is no device's name: cpu, cuda, cuda:N. */
+int check_device(const char *device);
 /* EXIT_USAGE when `cpu` (NULL: the best) is no level of this machine. */
 int check_cpu(const char *cpu);
 /* EXIT_USAGE when these cannot be cache types of any model. */
@@ -73,8 +75,16 @@ void sampling_from_values(const sampling_values *v, pleach_sampling *s);
      .help = "processor level: c, avx2, avx512, avx512bf16, neon, dotprod",                        \
      OPTION_AT(values, field)}
 
+#define DEVICE_OPTION(values, field)                                                               \
+    {.name = "device", .type = OPTION_TEXT, .argument = "DEVICE", .automatic = "cpu",              \
+     .help = "who computes: cpu, or an NVIDIA GPU, cuda or cuda:N", OPTION_AT(values, field)}
+
 #define MODEL_OPTIONS(values)                                                                      \
     THREADS_OPTION(values, model.threads), CPU_OPTION(values, model.cpu),                          \
+    DEVICE_OPTION(values, model.device),                                                           \
+    {.name = "batch-invariant", .type = OPTION_FLAG,                                               \
+     .help = "on a device too, the same bits for a token alone and in any batch (slower)",         \
+     OPTION_AT(values, model.batch_invariant)},                                                    \
     {                                                                                              \
         .name = "arith", .type = OPTION_CHOICE, .choices = ARITH_CHOICES,                          \
         .help = "arithmetic of products with packed weights", OPTION_AT(values, model.arith)       \

@@ -27,8 +27,9 @@ typedef struct pl_backend_functions {
      * what is held now: PLEACH_ERR_MEMORY says what would. cache: an empty one of the make. */
     pleach_status (*check_memory)(pl_backend *b, const pl_cache *cache, size_t batch,
                                   pleach_error *err);
-    /* What passes of up to `batch` rows need, of one session. */
-    pleach_status (*workspace_open)(pl_backend *b, size_t batch, void **out, pleach_error *err);
+    /* What passes of up to `batch` rows over caches of the make of `cache` need, of one session. */
+    pleach_status (*workspace_open)(pl_backend *b, const pl_cache *cache, size_t batch, void **out,
+                                    pleach_error *err);
     void (*workspace_close)(pl_backend *b, void *workspace);
     pleach_status (*run)(pl_backend *b, void *workspace, const pl_pass *p, pleach_error *err);
 } pl_backend_functions;

@@ -28,7 +28,7 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
     pleach_status status = pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels,
                                                  b->pages, &s->cache, err);
     if (status == PLEACH_OK) status = b->f->check_memory(b, s->cache, s->batch, err);
-    if (status == PLEACH_OK) status = b->f->workspace_open(b, s->batch, &s->workspace, err);
+    if (status == PLEACH_OK) status = b->f->workspace_open(b, s->cache, s->batch, &s->workspace, err);
     if (status == PLEACH_OK)
         *out = s;
     else
@@ -54,7 +54,8 @@ pleach_status pleach_session_fork(const pleach_session *s, pleach_session **out,
     *f = (pleach_session){.model = s->model, .context = s->context, .batch = s->batch};
     pleach_status status = pl_cache_fork(s->cache, &f->cache, err);
     pl_backend *b = s->model->backend;
-    if (status == PLEACH_OK) status = b->f->workspace_open(b, s->batch, &f->workspace, err);
+    if (status == PLEACH_OK)
+        status = b->f->workspace_open(b, f->cache, s->batch, &f->workspace, err);
     if (status == PLEACH_OK && pl_grow((void **)&f->ids, &f->ids_capacity, n, sizeof *f->ids))
         status = pl_fail_memory(err, "token ids", n * sizeof *f->ids);
     if (status != PLEACH_OK) {

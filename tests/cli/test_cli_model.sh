@@ -136,6 +136,17 @@ for ctx in 4 9; do
 done
 expect 0 '' "$PLEACH" bench "$model" -r 1 -n 2 --ctx 10
 
+# Devices: refused in a line where the build, the machine or the arithmetic has none for them.
+expect 1 'device cuda:9999: \(this build has no CUDA\|no NVIDIA GPU\|this machine has\)' \
+    "$PLEACH" logits "$packed" --ids "$work/nine.txt" -o "$work/refused" --device cuda:9999
+[ ! -e "$work/refused" ] || fault "a refused device left an output"
+expect 1 "device cuda: arithmetic bf16 is the processor's" \
+    "$PLEACH" logits "$packed" --ids "$work/nine.txt" -o "$work/refused" --device cuda --arith bf16
+expect 0 '' "$PLEACH" logits "$packed" --ids "$work/nine.txt" -o "$work/cpu" --device cpu \
+    --batch-invariant
+expect 0 '' "$PLEACH" logits "$packed" --ids "$work/nine.txt" -o "$work/default"
+cmp -s "$work/cpu" "$work/default" || fault "--device cpu differs from the default"
+
 # The crossovers: 2 axes by 3 rates of every arithmetic but int16x2, and what a thread is worth.
 expect 0 '' "$PLEACH" bench --tune -r 1 --json
 [ "$(grep -c '"register_rows": [1-4]' "$out")" -eq 24 ] || fault "bench --tune: $(cat "$out")"

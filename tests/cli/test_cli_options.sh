@@ -84,6 +84,8 @@ expect 2 '--axis: expected one of 0, 1, found "2"' "$PLEACH" quantize a b --axis
 expect 2 '--state-bits: expected one of 12, 16' "$PLEACH" quantize a b --state-bits 13
 expect 2 '--rotate: expected one of none, input' "$PLEACH" quantize a b --rotate in
 expect 2 '--kv: expected a cache type: f32, bf16, or kKvV .*found "f16"' "$PLEACH" chat m --kv f16
+expect 2 '--device: expected cpu, cuda or cuda:N, found "gpu"' "$PLEACH" run m -p x --device gpu
+expect 2 '--device: expected cpu' "$PLEACH" run m -p x --device cuda:x
 expect 2 '--arith: expected one of int16, int16x2, f32, bf16, int8' "$PLEACH" eval m --text x --arith int4
 expect 2 '--completion: expected one of bash' "$PLEACH" help --completion tcsh
 expect 2 '--cpu: expected a level of this machine (c.*found "mmx"' "$PLEACH" bench m --cpu mmx
