@@ -17,12 +17,18 @@
 
 #include <stdint.h>
 
-/* Bits shift .. shift + 31 of the run from word `at` on; zeros after w[n]. */
-template <int n>
+/* prmt with selectors that repeat a byte's sign (8 and up), which __byte_perm does not take. */
+static __device__ __forceinline__ uint32_t pl_permute(uint32_t a, uint32_t b, uint32_t selector)
+{
+    uint32_t r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+    return r;
+}
+
+/* Bits shift .. shift + 31 of the run from word `at` on. */
 static __device__ __forceinline__ uint32_t pl_shifted(const uint32_t *w, int at, int shift)
 {
-    if (shift == 0) return w[at];
-    return at < n ? __funnelshift_r(w[at], w[at + 1], shift) : w[at] >> shift;
+    return shift ? __funnelshift_r(w[at], w[at + 1], shift) : w[at];
 }
 
 /* The state of position j of the run. With `multiply` some shifts of k = 3 go to the multiplier's
@@ -43,15 +49,16 @@ static __device__ __forceinline__ uint32_t pl_window(const uint32_t *w, int j)
     }
     const int r = bit % 8, byte = bit / 8;
     if (bit == 32 - L) return w[at] >> bit;
-    const uint32_t s = pl_shifted<n>(w, at, r);
+    if (byte == 3 && at + 1 == n) return __funnelshift_r(w[at], w[at + 1], bit) & mask;
+    const uint32_t s = pl_shifted(w, at, r);
     if (byte == 0) return s & mask;
     if (L == 12) {
         const uint32_t low = 0x0f0f0f0f;
-        if (byte < 3) return __byte_perm(s, s & low, 0xcc00 | (5 + byte) << 4 | byte);
-        return __byte_perm(s, pl_shifted<n>(w, at + 1, r) & low, 0xcc43);
+        if (byte < 3) return pl_permute(s, s & low, 0xcc00 | (5 + byte) << 4 | byte);
+        return pl_permute(s, pl_shifted(w, at + 1, r) & low, 0xcc43);
     }
-    if (byte < 3) return __byte_perm(s, 0, 0x4400 | (byte + 1) << 4 | byte);
-    return __byte_perm(s, pl_shifted<n>(w, at + 1, r) & mask, 0x6643);
+    if (byte < 3) return pl_permute(s, 0, 0x4400 | (byte + 1) << 4 | byte);
+    return pl_permute(s, pl_shifted(w, at + 1, r) & mask, 0x6643);
 }
 
 static __device__ __forceinline__ uint32_t pl_code(uint32_t state)
