@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Affine weights on the device, packed as stored: MLX groups of 2, 3, 4, 5, 6 and 8 bits, and GGUF's
- * Q8_0, Q4_0 and Q4_1, which are taken apart into codes, scales and biases by a permutation. */
+ * Affine weights on the device: MLX groups of 2, 3, 4, 5, 6 and 8 bits as stored, and all of GGUF's
+ * block types, which are taken apart into codes of as many bits, scales and biases when they are
+ * uploaded: those of 32 numbers take what they take in the file, those of 256 a little more, since
+ * the products of their two scales are kept in f32. */
 #ifndef PL_CUDA_AFFINE_H
 #define PL_CUDA_AFFINE_H
 
@@ -14,13 +16,13 @@ extern "C" {
 
 typedef struct pl_cuda_affine {
     size_t out, in;
-    uint32_t bits, group;
-    pl_dtype type;    /* of scales and biases: PL_F32, PL_F16 or PL_BF16 */
-    bool rounded;     /* MLX: each step of q * scale + bias is rounded to that type */
-    float offset;     /* without biases w = (q - offset) * scale */
-    void *codes;      /* device [out][in * bits / 32] words; owned, as are */
-    void *scales;     /* [out][in / group] and */
-    void *biases;     /* the same, or NULL */
+    uint32_t bits, group; /* group: 16, 32, 64 or 128 */
+    pl_dtype type;        /* of scales and biases: PL_F32, PL_F16 or PL_BF16 */
+    bool rounded;         /* MLX: each step of q * scale + bias is rounded to that type */
+    float offset;         /* without biases w = (q - offset) * scale */
+    void *codes;          /* device [out][in * bits / 32] words; owned, as are */
+    void *scales;         /* [out][in / group] and */
+    void *biases;         /* the same, or NULL */
     uint64_t bytes;
 } pl_cuda_affine;
 

@@ -41,8 +41,8 @@ void pl_cuda_silu_mul(const pl_cuda *d, float *y, const float *gate, const float
 /* y[i] += x[i]. */
 void pl_cuda_add(const pl_cuda *d, float *y, const float *x, size_t n);
 
-/* ids[m] = where x[m][0..n) is largest, the lowest of equals; NaN is below everything, and a row of
- * NaN gives 0. scratch: pl_cuda_argmax_scratch(n, M) bytes. */
+/* ids[m] = where x[m][0..n) is largest, the lowest of equals; -1 where the row has a NaN or its
+ * largest number is no finite one. scratch: pl_cuda_argmax_scratch(n, M) bytes. */
 size_t pl_cuda_argmax_scratch(size_t n, size_t M);
 void pl_cuda_argmax(const pl_cuda *d, int32_t *ids, const float *x, size_t n, size_t M,
                     void *scratch);

@@ -93,6 +93,11 @@ void check_cuda_bench(check *t, pl_cuda *d, void (*queue)(void *user, int i), vo
 static check_cuda_fn *const families[] = {
     check_cuda_device,
     check_cuda_trellis,
+    check_cuda_rotate,
+    check_cuda_vector,
+    check_cuda_any,
+    check_cuda_dense,
+    check_cuda_affine,
 };
 
 void check_cuda(check *t, const pl_kernels *c, pl_cuda *d)

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products with weights that are stored row by row, eight neighbouring weights at a time, whatever
+ * their coding: a warp has four rows of the matrix and walks along them, its lanes at 32
+ * neighbouring eights, and meets up to eight rows of x. A reader W says how weights lie:
+ *
+ *   typename W::raw                  what eight weights of a row are read as
+ *   void load(raw &, row, eight)     reads it
+ *   void decode(float w[8], raw, eight)
+ *
+ * The order of a sum depends on the matrix's shape and the device alone. */
+#ifndef PL_CUDA_ROW_PRODUCT_CUH
+#define PL_CUDA_ROW_PRODUCT_CUH
+
+#include "launch.cuh"
+
+enum { PL_ROW_OWN = 4, PL_ROW_WARPS = 8, PL_ROW_MOST = 8 /* rows of x that one decoding serves */ };
+
+template <class W> struct pl_row_job {
+    W w;
+    const float *x, *scale, *bias; /* scale and bias [out] or NULL */
+    float *y;
+    uint32_t out, in, M;
+    uint32_t along, groups; /* warps along a row; groups of rows of x */
+    bool vector;            /* rows of x are 16-byte aligned */
+};
+
+static __device__ __forceinline__ void pl_row_load_x(float x[8], const float *row, uint32_t at,
+                                                     uint32_t n, bool vector)
+{
+    if (vector && at + 8 <= n) {
+        float4 a = *(const float4 *)(row + at), b = *(const float4 *)(row + at + 4);
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i] = at + i < n ? row[at + i] : 0.0f;
+}
+
+template <class W, int MT>
+static __device__ __forceinline__ void pl_row_multiply(float sum[PL_ROW_OWN][MT],
+                                                       const pl_row_job<W> &j,
+                                                       const typename W::raw raw[PL_ROW_OWN],
+                                                       uint32_t m0, uint32_t eight)
+{
+    float w[PL_ROW_OWN][8];
+#pragma unroll
+    for (int r = 0; r < PL_ROW_OWN; r++) j.w.decode(w[r], raw[r], eight);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        float x[8];
+        pl_row_load_x(x, j.x + (size_t)min(m0 + m, j.M - 1) * j.in, 8 * eight, j.in, j.vector);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int r = 0; r < PL_ROW_OWN; r++) sum[r][m] = fmaf(w[r][i], x[i], sum[r][m]);
+    }
+}
+
+/* Lanes are added by a tree, the warps of a row in their order. */
+template <class W, int MT>
+static __device__ __forceinline__ void pl_row_store(float sum[PL_ROW_OWN][MT],
+                                                    const pl_row_job<W> &j, uint32_t first,
+                                                    uint32_t m0)
+{
+    __shared__ float parts[PL_ROW_WARPS][PL_ROW_OWN * MT];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < PL_ROW_OWN * MT; i++) {
+        float total = sum[i / MT][i % MT];
+#pragma unroll
+        for (int lanes = 16; lanes; lanes /= 2) total += __shfl_xor_sync(~0u, total, lanes);
+        if (lane == 0) parts[warp][i] = total;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < PL_ROW_WARPS / j.along * PL_ROW_OWN * MT; i += blockDim.x) {
+        uint32_t group = i / (PL_ROW_OWN * MT), part = i % (PL_ROW_OWN * MT), m = m0 + part % MT;
+        uint32_t row = first + group * PL_ROW_OWN + part / MT;
+        float total = 0;
+        for (uint32_t w = 0; w < j.along; w++) total += parts[group * j.along + w][part];
+        if (row >= j.out || m >= j.M) continue;
+        if (j.scale) total = __fmul_rn(total, j.scale[row]);
+        if (j.bias) total = __fadd_rn(total, j.bias[row]);
+        j.y[(size_t)m * j.out + row] = total;
+    }
+}
+
+template <class W, int MT>
+static __global__ void __launch_bounds__(PL_ROW_WARPS * 32, MT > 1 || sizeof(typename W::raw) > 16 ? 2 : 3)
+    pl_row_product(const __grid_constant__ pl_row_job<W> j)
+{
+    uint32_t warp = threadIdx.x / 32, eights = (j.in + 7) / 8, stride = 32 * j.along;
+    uint32_t m0 = blockIdx.x % j.groups * MT;
+    uint32_t first = blockIdx.x / j.groups * (PL_ROW_WARPS / j.along) * PL_ROW_OWN;
+    uint32_t row = first + warp / j.along * PL_ROW_OWN, at = warp % j.along * 32 + threadIdx.x % 32;
+    typename W::raw raw[PL_ROW_OWN], next[PL_ROW_OWN];
+    float sum[PL_ROW_OWN][MT] = {};
+    /* Rows beyond the end are the last one again, which nobody stores. */
+    auto load = [&]() {
+#pragma unroll
+        for (int r = 0; r < PL_ROW_OWN; r++) j.w.load(next[r], min(row + r, j.out - 1), at);
+    };
+    pl_let_next_start();
+    if (at < eights) load();
+    pl_wait_for_previous();
+    while (at < eights) {
+        uint32_t now = at;
+#pragma unroll
+        for (int r = 0; r < PL_ROW_OWN; r++) raw[r] = next[r];
+        at += stride;
+        if (at < eights) load();
+        pl_row_multiply<W, MT>(sum, j, raw, m0, now);
+    }
+    pl_row_store<W, MT>(sum, j, first, m0);
+}
+
+template <class W>
+static void pl_row_run(const pl_cuda *d, const W &w, size_t out, size_t in, const float *x, size_t M,
+                       float *y, const float *scale, const float *bias)
+{
+    size_t eights = (in + 7) / 8, owners = (out + PL_ROW_OWN - 1) / PL_ROW_OWN;
+    if (!M || !out) return;
+    unsigned MT = M > 4 ? 8 : M > 2 ? 4 : (unsigned)M;
+    pl_row_job<W> j = {w,
+                       x,
+                       scale,
+                       bias,
+                       y,
+                       (uint32_t)out,
+                       (uint32_t)in,
+                       (uint32_t)M,
+                       1,
+                       (uint32_t)((M + MT - 1) / MT),
+                       in % 4 == 0 && (uintptr_t)x % 16 == 0};
+    while (j.along < PL_ROW_WARPS && owners * j.along < (size_t)d->sms * 16 &&
+           eights > 32 * j.along)
+        j.along *= 2;
+    size_t per_tile = PL_ROW_WARPS / j.along * PL_ROW_OWN, tiles = (out + per_tile - 1) / per_tile;
+    void (*kernels[])(pl_row_job<W>) = {pl_row_product<W, 1>, pl_row_product<W, 2>,
+                                        pl_row_product<W, 4>, pl_row_product<W, 8>};
+    pl_launch(d, kernels[MT > 4 ? 3 : MT > 2 ? 2 : MT - 1], dim3((unsigned)(tiles * j.groups)),
+              PL_ROW_WARPS * 32, 0, j);
+}
+
+/* dst[i] = row ids[i]. */
+template <class W>
+static __global__ void pl_row_gather(const __grid_constant__ W w, const int32_t *ids, uint32_t in,
+                                     float *dst)
+{
+    uint32_t eight = blockIdx.x * blockDim.x + threadIdx.x;
+    float numbers[8];
+    typename W::raw raw;
+    pl_let_next_start();
+    pl_wait_for_previous();
+    if (8 * eight >= in) return;
+    w.load(raw, (uint32_t)ids[blockIdx.y], eight);
+    w.decode(numbers, raw, eight);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (8 * eight + i < in) dst[(size_t)blockIdx.y * in + 8 * eight + i] = numbers[i];
+}
+
+template <class W>
+static void pl_row_rows(const pl_cuda *d, const W &w, size_t in, const int32_t *ids, size_t n,
+                        float *dst)
+{
+    enum { MOST = 32768 }; /* rows of a launch: the grid's second dimension */
+    unsigned blocks = (unsigned)(((in + 7) / 8 + 127) / 128);
+    for (size_t i = 0; i < n; i += MOST)
+        pl_launch(d, pl_row_gather<W>, dim3(blocks, (unsigned)(n - i < MOST ? n - i : MOST)), 128, 0,
+                  w, ids + i, (uint32_t)in, dst + i * in);
+}
+
+#endif

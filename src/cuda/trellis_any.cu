@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A thread decodes eight neighbouring weights of a stored row at a time: k bytes and the bits that
+ * follow, which two words always hold. Words are read from where they lie, as stored or in units.
+ *
+ * Axis 1: a warp has four stored rows and walks along them, its lanes at 32 neighbouring eights.
+ * Axis 0: a thread has eight outputs and walks down the stored rows. */
+#include "trellis_any.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "codec/trellis.h"
+#include "launch.cuh"
+
+enum {
+    WARP = 32,
+    EIGHT = 8,
+    MOST_ROWS = 64,  /* activation rows of one launch */
+    MOST_TASKS = 4,  /* products of one launch */
+    ROWS1 = 4,       /* axis 1: stored rows of a warp */
+    WARPS1 = 8,      /* axis 1: warps of a thread block */
+    THREADS0 = 512,  /* axis 0: of a thread block */
+    DEPTH0 = 4,      /* axis 0: stored rows that a thread reads ahead */
+    SPLIT0 = 1024,   /* axis 0: most stored rows of a thread block */
+    UNIT_WORDS = 128 /* of a unit, times k */
+};
+
+typedef struct task {
+    const uint32_t *codes;
+    const float *scales, *x, *output_scale, *bias;
+    float *y, *partials; /* partials [splits][M][out], axis 0 with more than one split */
+    size_t x_stride, y_stride, rows, row_words;
+    uint32_t in, out, block, block_words, blocks, mask;
+    bool units, vector; /* vector: rows of x are 16-byte aligned */
+    uint32_t along;     /* axis 1: warps along a stored row; axis 0: threads across the outputs */
+    uint32_t tiles, splits, split; /* axis 0: of outputs, of stored rows, and rows in one */
+} task;
+
+typedef struct tasks {
+    task t[MOST_TASKS];
+    uint32_t first[MOST_TASKS + 1]; /* thread block of each */
+    uint32_t n, M;
+} tasks;
+
+static __device__ __forceinline__ uint32_t find_task(const tasks &all)
+{
+    uint32_t i = 0;
+    while (i + 1 < all.n && blockIdx.x >= all.first[i + 1]) i++;
+    return i;
+}
+
+/* Numbers 8c .. 8c + 7 of a block, in their order, from the words that hold their windows; the
+ * lowest bit of the last number's is bit `shift`. */
+template <int K>
+static __device__ __forceinline__ void decode(float y[EIGHT], uint32_t low, uint32_t high,
+                                              uint32_t shift, uint32_t mask)
+{
+    uint32_t w0 = __funnelshift_r(low, high, shift), w1 = high >> shift;
+#pragma unroll
+    for (int j = 0; j < EIGHT; j++) {
+        uint32_t window = (j ? __funnelshift_r(w0, w1, j * K) : w0) & mask;
+        uint32_t x = window * 34038481u + 76625530u;
+        /* The bytes' sum as the low bits of 2^23 + sum. */
+        uint32_t bits = __dp4a(x, 0x01010101u, 0x4b000000u);
+        y[EIGHT - 1 - j] = __uint_as_float(bits) - (8388608.0f + 510.0f);
+    }
+}
+
+/* Where an eight's windows begin: words at `low` and `high` of the block, bit `shift` of the first. */
+typedef struct place {
+    uint32_t low, high, shift;
+} place;
+
+template <int K> static __device__ __forceinline__ place find(const task &t, uint32_t eight)
+{
+    uint32_t bit = (t.block - EIGHT - EIGHT * eight) * K, low = bit / 32;
+    return {low, low + 1 == t.block_words ? 0 : low + 1, bit % 32};
+}
+
+static __device__ __forceinline__ float finish(const task &t, float sum, uint32_t out)
+{
+    if (t.output_scale) sum = __fmul_rn(sum, t.output_scale[out]);
+    return t.bias ? __fadd_rn(sum, t.bias[out]) : sum;
+}
+
+/* ---- axis 1 ---------------------------------------------------------------------------------- */
+
+/* A word of block b of stored row `row` in units: trellis.h. */
+template <int K>
+static __device__ __forceinline__ size_t unit_word1(const task &t, size_t row, uint32_t b,
+                                                    uint32_t word)
+{
+    uint32_t q = word / (2 * K), i = word % (2 * K) + (row & 8 ? 2 * K : 0);
+    uint32_t lane = 4 * (uint32_t)(row & 7) + q;
+    return (row / 16 * t.blocks + b) * (UNIT_WORDS * K) + (i / 4 * WARP + lane) * 4 + i % 4;
+}
+
+template <int K>
+static __device__ __forceinline__ void load1(uint32_t words[ROWS1][2], const task &t, size_t row,
+                                             const uint32_t step[ROWS1], uint32_t b, const place &at)
+{
+    const uint32_t *low, *high;
+    if (t.units) {
+        low = t.codes + unit_word1<K>(t, row, b, at.low);
+        high = t.codes + unit_word1<K>(t, row, b, at.high);
+    } else {
+        low = t.codes + row * t.row_words + b * t.block_words + at.low;
+        high = low - at.low + at.high;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS1; r++) {
+        words[r][0] = __ldg(low + step[r]);
+        words[r][1] = __ldg(high + step[r]);
+    }
+}
+
+static __device__ __forceinline__ void load_x(float x[EIGHT], const task &t, const float *row,
+                                              uint32_t at)
+{
+    if (t.vector && at + EIGHT <= t.in) {
+        float4 a = *(const float4 *)(row + at), b = *(const float4 *)(row + at + 4);
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < EIGHT; i++) x[i] = at + i < t.in ? row[at + i] : 0.0f;
+}
+
+/* An eight of four stored rows meets MT rows of x. */
+template <int K, int MT>
+static __device__ __forceinline__ void multiply1(float sum[ROWS1][MT], const task &t,
+                                                 const uint32_t words[ROWS1][2], uint32_t shift,
+                                                 const float *x, const uint32_t x_row[MT],
+                                                 uint32_t at)
+{
+    float w[ROWS1][EIGHT];
+#pragma unroll
+    for (int r = 0; r < ROWS1; r++) decode<K>(w[r], words[r][0], words[r][1], shift, t.mask);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        float a[EIGHT];
+        load_x(a, t, x + x_row[m] * t.x_stride, at);
+#pragma unroll
+        for (int i = 0; i < EIGHT; i++)
+#pragma unroll
+            for (int r = 0; r < ROWS1; r++) sum[r][m] = fmaf(w[r][i], a[i], sum[r][m]);
+    }
+}
+
+template <int MT>
+static __device__ __forceinline__ void store1(float sum[ROWS1][MT], const task &t, size_t first,
+                                              uint32_t m0, uint32_t M)
+{
+    __shared__ float parts[WARPS1][ROWS1 * MT];
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, groups = WARPS1 / t.along;
+#pragma unroll
+    for (int r = 0; r < ROWS1; r++)
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int lanes = 16; lanes; lanes /= 2)
+                sum[r][m] += __shfl_xor_sync(~0u, sum[r][m], lanes);
+            if (lane == 0) parts[warp][r * MT + m] = sum[r][m];
+        }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < groups * ROWS1 * MT; i += blockDim.x) {
+        uint32_t group = i / (ROWS1 * MT), r = i / MT % ROWS1, m = i % MT;
+        size_t row = first + group * ROWS1 + r;
+        float total = 0;
+        for (uint32_t w = 0; w < t.along; w++) total += parts[group * t.along + w][r * MT + m];
+        if (row >= t.out || m0 + m >= M) continue;
+        total *= __ldg(t.scales + row) * (1.0f / PL_TRELLIS_DIVISOR);
+        t.y[(m0 + m) * t.y_stride + row] = finish(t, total, (uint32_t)row);
+    }
+}
+
+template <int K, int MT>
+static __global__ void __launch_bounds__(WARPS1 *WARP, MT > 1 ? 2 : 3)
+    axis1(const __grid_constant__ tasks all)
+{
+    uint32_t which = find_task(all), tile = blockIdx.x - all.first[which], m0 = blockIdx.y * MT;
+    const task &t = all.t[which];
+    uint32_t warp = threadIdx.x / WARP, eights = (t.in + EIGHT - 1) / EIGHT;
+    uint32_t per_block = t.block / EIGHT, stride = t.along * WARP;
+    size_t first = (size_t)tile * (WARPS1 / t.along) * ROWS1;
+    size_t row = first + warp / t.along * ROWS1;
+    uint32_t at = warp % t.along * WARP + threadIdx.x % WARP, x_row[MT];
+    uint32_t step[ROWS1], b = at / per_block, c = at % per_block, words[ROWS1][2], next[ROWS1][2];
+    float sum[ROWS1][MT] = {};
+    if (row >= t.rows) row = 0; /* a warp beyond the end computes what nobody stores */
+    for (int r = 0; r < ROWS1; r++)
+        step[r] = row + r < t.rows ? r * (t.units ? 16 : (uint32_t)t.row_words) : 0;
+    for (int m = 0; m < MT; m++) x_row[m] = min(m0 + m, all.M - 1);
+    place here = find<K>(t, c);
+    pl_let_next_start();
+    if (at < eights) load1<K>(next, t, row, step, b, here);
+    pl_wait_for_previous();
+    while (at < eights) {
+        uint32_t now = at, shift = here.shift;
+        memcpy(words, next, sizeof words);
+        at += stride;
+        b += stride / per_block;
+        c += stride % per_block;
+        if (c >= per_block) {
+            c -= per_block;
+            b++;
+        }
+        here = find<K>(t, c);
+        if (at < eights) load1<K>(next, t, row, step, b, here);
+        multiply1<K, MT>(sum, t, words, shift, t.x, x_row, EIGHT * now);
+    }
+    store1<MT>(sum, t, first, m0, all.M);
+}
+
+/* ---- axis 0 ---------------------------------------------------------------------------------- */
+
+/* The same for axis 0, where the words of a column lie a constant apart for rows 16 apart. */
+template <int K>
+static __device__ __forceinline__ size_t word0(const task &t, size_t row, uint32_t b, uint32_t word)
+{
+    if (!t.units) return row * t.row_words + b * t.block_words + word;
+    uint32_t g = word / K, i = word % K + (uint32_t)(row & 15) / 4 * K;
+    uint32_t lane = 4 * g + (uint32_t)(row & 3);
+    size_t units = (t.rows + 15) / 16;
+    return (b * units + row / 16) * (UNIT_WORDS * K) + (i / 4 * WARP + lane) * 4 + i % 4;
+}
+
+/* x * scale of the split's rows, [row][MT], zeros up to `padded`. */
+template <int MT>
+static __device__ __forceinline__ void load_inputs(float *a, const task &t, size_t first,
+                                                   uint32_t rows, uint32_t padded, uint32_t m0,
+                                                   uint32_t M)
+{
+    for (uint32_t i = threadIdx.x; i < padded * MT; i += THREADS0) {
+        uint32_t m = i / padded, r = i % padded;
+        bool there = r < rows && m0 + m < M;
+        a[r * MT + m] = there ? t.x[(m0 + m) * t.x_stride + first + r] * __ldg(t.scales + first + r)
+                              : 0.0f;
+    }
+}
+
+template <int MT>
+static __device__ __forceinline__ void add0(float sum[EIGHT][MT], const float w[EIGHT],
+                                            const float *a)
+{
+    float x[MT];
+#pragma unroll
+    for (int m = 0; m < MT; m++) x[m] = a[m];
+#pragma unroll
+    for (int i = 0; i < EIGHT; i++)
+#pragma unroll
+        for (int m = 0; m < MT; m++) sum[i][m] = fmaf(w[i], x[m], sum[i][m]);
+}
+
+/* Runs of the thread block added through shared memory, eight by eight and then those sums. */
+template <int MT>
+static __device__ __forceinline__ void store0(float *shared, const float sum[EIGHT][MT],
+                                              const task &t, uint32_t tile, uint32_t split,
+                                              uint32_t m0, uint32_t M)
+{
+    uint32_t width = t.along * EIGHT, i = threadIdx.x, out = tile * width + i;
+    float *own = shared + i * EIGHT, *eights = shared + THREADS0 * EIGHT;
+    float *from = shared + i / width * EIGHT * width + i % width;
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        float total = 0;
+        __syncthreads();
+        *(float4 *)own = make_float4(sum[0][m], sum[1][m], sum[2][m], sum[3][m]);
+        *(float4 *)(own + 4) = make_float4(sum[4][m], sum[5][m], sum[6][m], sum[7][m]);
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < EIGHT; r++) total += from[r * width];
+        eights[i] = total;
+        __syncthreads();
+        if (i >= width || out >= t.out || m0 + m >= M) continue;
+        total = 0;
+        for (uint32_t r = i; r < THREADS0; r += width) total += eights[r];
+        if (t.splits > 1)
+            t.partials[((size_t)split * M + m0 + m) * t.out + out] = total;
+        else
+            t.y[(m0 + m) * t.y_stride + out] =
+                finish(t, total * (1.0f / PL_TRELLIS_DIVISOR), out);
+    }
+}
+
+template <int K, int MT>
+static __global__ void __launch_bounds__(THREADS0, MT > 2 ? 1 : 2)
+    axis0(const __grid_constant__ tasks all)
+{
+    extern __shared__ float4 memory[];
+    float *shared = (float *)memory;
+    uint32_t which = find_task(all), job = blockIdx.x - all.first[which], m0 = blockIdx.y * MT;
+    const task &t = all.t[which];
+    uint32_t tile = job % t.tiles, split = job / t.tiles, runs = THREADS0 / t.along;
+    size_t first = (size_t)split * t.split;
+    uint32_t rows = (uint32_t)min((size_t)t.split, t.rows - first);
+    uint32_t padded = (rows + runs - 1) / runs * runs;
+    uint32_t eight = tile * t.along + threadIdx.x % t.along, run = threadIdx.x / t.along;
+    uint32_t per_block = t.block / EIGHT;
+    if (eight >= t.blocks * per_block) eight = t.blocks * per_block - 1;
+    place here = find<K>(t, eight % per_block);
+    size_t begin = first + min(run, rows - 1);
+    const uint32_t *low = t.codes + word0<K>(t, begin, eight / per_block, here.low);
+    ptrdiff_t apart = word0<K>(t, begin, eight / per_block, here.high) -
+                   word0<K>(t, begin, eight / per_block, here.low);
+    size_t step = t.units ? (size_t)runs / 16 * UNIT_WORDS * K : runs * t.row_words;
+    uint32_t next[DEPTH0][2];
+    float sum[EIGHT][MT] = {};
+    const uint32_t *last = low + (rows - 1 >= run ? (rows - 1 - run) / runs : 0) * step;
+    pl_let_next_start();
+#pragma unroll
+    for (int i = 0; i < DEPTH0; i++) {
+        next[i][0] = __ldg(low);
+        next[i][1] = __ldg(low + apart);
+        if (low != last) low += step;
+    }
+    pl_wait_for_previous();
+    load_inputs<MT>(shared, t, first, rows, padded, m0, all.M);
+    __syncthreads();
+    for (uint32_t r = run; r < padded; r += DEPTH0 * runs) {
+        uint32_t words[DEPTH0][2];
+        memcpy(words, next, sizeof words);
+        /* Beyond the split's end the last row is read again and meets zeros. */
+#pragma unroll
+        for (int i = 0; i < DEPTH0; i++) {
+            next[i][0] = __ldg(low);
+            next[i][1] = __ldg(low + apart);
+            if (low != last) low += step;
+        }
+#pragma unroll
+        for (int i = 0; i < DEPTH0; i++) {
+            float w[EIGHT];
+            if (r + i * runs >= padded) break;
+            decode<K>(w, words[i][0], words[i][1], here.shift, t.mask);
+            add0<MT>(sum, w, shared + (r + i * runs) * MT);
+        }
+    }
+    store0<MT>(shared, sum, t, tile, split, m0, all.M);
+}
+
+/* Splits of axis 0, in their order. */
+static __global__ void add_splits(const __grid_constant__ tasks all)
+{
+    const task &t = all.t[blockIdx.z];
+    uint32_t out = blockIdx.x * blockDim.x + threadIdx.x, m = blockIdx.y;
+    pl_let_next_start();
+    pl_wait_for_previous();
+    if (t.splits == 1 || out >= t.out) return;
+    const float *from = t.partials + (size_t)m * t.out + out;
+    float total = 0;
+#pragma unroll 4
+    for (uint32_t s = 0; s < t.splits; s++) total += from[(size_t)s * all.M * t.out];
+    t.y[m * t.y_stride + out] = finish(t, total * (1.0f / PL_TRELLIS_DIVISOR), out);
+}
+
+/* ---- host ------------------------------------------------------------------------------------ */
+
+/* Axis 1: warps along a row, until there are enough of them or nothing is left to share. */
+static void plan1(const pl_cuda *d, task *t)
+{
+    size_t eights = (t->in + EIGHT - 1) / EIGHT, groups = (t->rows + ROWS1 - 1) / ROWS1;
+    t->along = 1;
+    while (t->along < WARPS1 && groups * t->along < (size_t)d->sms * 16 && eights > WARP * t->along)
+        t->along *= 2;
+    size_t per_tile = WARPS1 / t->along * ROWS1;
+    t->tiles = (uint32_t)((t->rows + per_tile - 1) / per_tile);
+    t->splits = 1;
+}
+
+/* Axis 0: narrower tiles of outputs, down to 32, while they are too few for the device and runs of
+ * stored rows do not become too short; then splits, as many as fill the device best. */
+static void plan0(const pl_cuda *d, task *t)
+{
+    size_t eights = (t->out + EIGHT - 1) / EIGHT, slots = 2 * (size_t)d->sms;
+    t->along = WARP;
+    while (t->along > 4 && eights < t->along * (size_t)d->sms &&
+           t->rows >= 2 * DEPTH0 * (THREADS0 / t->along))
+        t->along /= 2;
+    t->tiles = (uint32_t)((eights + t->along - 1) / t->along);
+    size_t least = (t->rows + SPLIT0 - 1) / SPLIT0, best = least;
+    double most = 0;
+    for (size_t s = least; s <= 4 * least && (s == least || t->rows / s >= 128); s++) {
+        double waves = (double)(t->tiles * s) / (double)slots;
+        double used = waves / (double)(size_t)(waves + 0.999999) - 0.02 * (double)(s - least);
+        if (used > most) {
+            most = used;
+            best = s;
+        }
+    }
+    t->split = (uint32_t)((t->rows + best - 1) / best + 15) / 16 * 16;
+    t->splits = (uint32_t)((t->rows + t->split - 1) / t->split);
+}
+
+static task describe(const pl_cuda *d, const pl_cuda_product *p)
+{
+    const pleach_trellis *s = &p->w->shape;
+    task t = {};
+    t.codes = p->w->codes;
+    t.scales = p->w->scales;
+    t.x = p->x;
+    t.output_scale = p->output_scale;
+    t.bias = p->bias;
+    t.y = p->y;
+    t.x_stride = p->x_stride;
+    t.y_stride = p->y_stride;
+    t.rows = s->rows;
+    t.row_words = s->cols / 32 * s->bits;
+    t.in = (uint32_t)p->in;
+    t.out = (uint32_t)p->out;
+    t.block = s->block;
+    t.block_words = s->block / 32 * s->bits;
+    t.blocks = (uint32_t)(s->cols / s->block);
+    t.mask = (1u << s->state_bits) - 1;
+    t.units = p->w->units;
+    t.vector = (uintptr_t)p->x % 16 == 0 && p->x_stride % 4 == 0;
+    (s->axis ? plan1 : plan0)(d, &t);
+    return t;
+}
+
+bool pl_cuda_trellis_any_serves(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
+{
+    (void)d;
+    (void)w;
+    (void)M;
+    return true;
+}
+
+static size_t partial_bytes(const task *t, size_t M)
+{
+    size_t rows = M < MOST_ROWS ? M : MOST_ROWS;
+    return t->splits > 1 ? (t->splits * rows * t->out * sizeof(float) + 255) / 256 * 256 : 0;
+}
+
+size_t pl_cuda_trellis_any_scratch(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
+{
+    pl_cuda_product p = {};
+    p.w = w;
+    p.out = w->shape.axis ? w->shape.rows : w->shape.cols;
+    p.in = w->shape.axis ? w->shape.cols : w->shape.rows;
+    task t = describe(d, &p);
+    return partial_bytes(&t, M);
+}
+
+typedef void kernel(tasks);
+
+template <int K> static kernel *choose_rows(unsigned axis, unsigned MT)
+{
+    kernel *const one[4] = {axis1<K, 1>, axis1<K, 2>, axis1<K, 4>, axis1<K, 8>};
+    kernel *const zero[4] = {axis0<K, 1>, axis0<K, 2>, axis0<K, 4>, axis0<K, 8>};
+    unsigned i = MT == 1 ? 0 : MT == 2 ? 1 : MT == 4 ? 2 : 3;
+    return (axis ? one : zero)[i];
+}
+
+static kernel *choose(unsigned axis, unsigned bits, unsigned MT)
+{
+    return bits == 2   ? choose_rows<2>(axis, MT)
+           : bits == 3 ? choose_rows<3>(axis, MT)
+                       : choose_rows<4>(axis, MT);
+}
+
+/* Shared memory of axis 0: the inputs of a split, or all threads' sums for one row of x. */
+static size_t shared0(const task *t, unsigned MT)
+{
+    size_t runs = THREADS0 / t->along, rows = (t->split + runs - 1) / runs * runs;
+    size_t sums = THREADS0 * (EIGHT + 1);
+    return (rows * MT > sums ? rows * MT : sums) * sizeof(float);
+}
+
+static void launch(const pl_cuda *d, const tasks &all, unsigned axis, unsigned bits)
+{
+    unsigned MT = all.M > 4 ? 8 : all.M > 2 ? 4 : all.M;
+    dim3 grid(all.first[all.n], (all.M + MT - 1) / MT);
+    size_t shared = 0, out = 0;
+    for (uint32_t i = 0; !axis && i < all.n; i++) {
+        size_t own = shared0(&all.t[i], MT);
+        shared = own > shared ? own : shared;
+        if (all.t[i].splits > 1 && all.t[i].out > out) out = all.t[i].out;
+    }
+    pl_launch(d, choose(axis, bits, MT), grid, axis ? WARPS1 * WARP : THREADS0, shared, all);
+    if (out)
+        pl_launch(d, add_splits, dim3((unsigned)((out + 255) / 256), all.M, all.n), 256, 0, all);
+}
+
+/* Rows [m, m + M) of those of n products that go together with the first of them that is left. */
+static void run_some(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool *done, size_t m,
+                     size_t M, uint8_t *scratch)
+{
+    const pleach_trellis *s = NULL;
+    tasks all = {};
+    all.M = (uint32_t)M;
+    for (size_t i = 0; i < n && all.n < MOST_TASKS; i++) {
+        const pleach_trellis *own = &p[i].w->shape;
+        if (done[i] || (s && (own->axis != s->axis || own->bits != s->bits))) continue;
+        s = own;
+        done[i] = true;
+        task t = describe(d, &p[i]);
+        t.x += m * t.x_stride;
+        t.y += m * t.y_stride;
+        t.partials = (float *)scratch;
+        scratch += partial_bytes(&t, M);
+        all.first[all.n + 1] = all.first[all.n] + t.tiles * t.splits;
+        all.t[all.n++] = t;
+    }
+    launch(d, all, s->axis, s->bits);
+}
+
+void pl_cuda_trellis_any_run_all(const pl_cuda *d, const pl_cuda_product *p, size_t n,
+                                 void *scratch)
+{
+    for (size_t m = 0; n && m < p[0].M; m += MOST_ROWS) {
+        size_t M = p[0].M - m < MOST_ROWS ? p[0].M - m : MOST_ROWS;
+        for (size_t i = 0; i < n; i += 8) {
+            size_t some = n - i < 8 ? n - i : 8;
+            bool done[8] = {};
+            for (size_t j = 0; j < some; j++)
+                if (!done[j]) run_some(d, p + i, some, done, m, M, (uint8_t *)scratch);
+        }
+    }
+}
+
+void pl_cuda_trellis_any_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch)
+{
+    pl_cuda_trellis_any_run_all(d, p, 1, scratch);
+}
