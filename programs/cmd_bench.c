@@ -13,10 +13,11 @@
 #include "commands.h"
 #include "console.h"
 #include "model_options.h"
+#include "runtime/session.h"
 
 typedef struct bench_values {
     const char *path;
-    int64_t repeats, generated;
+    int64_t repeats, generated, sequences;
     int json, tune;
     model_values model;
     session_values session;
@@ -28,16 +29,22 @@ static void defaults(void *values)
     bench_values *v = values;
     v->repeats = 5;
     v->generated = 32;
+    v->sequences = 1;
     model_values_defaults(&v->model);
     session_values_defaults(&v->session);
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
+enum { MOST_SEQUENCES = 256 };
+
 typedef struct bench {
     pleach_model_info info;
-    pleach_session *session;
+    bool device; /* not this processor */
+    pleach_session *session, *others[MOST_SEQUENCES]; /* others[0] is session */
+    size_t sequences;
     int32_t *ids;
+    size_t n_ids;
     float *logits;
     size_t repeats;
 } bench;
@@ -69,11 +76,41 @@ static pleach_status time_generation(bench *b, size_t n, rate *out, pleach_error
         PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
         progress_line("%zu generated tokens, run %zu of %zu", n, r + 1, b->repeats);
         double start = seconds_now();
-        for (size_t i = 0; i < n; i++)
-            PL_TRY(pleach_session_feed(b->session, b->ids + OPENING + i, 1, b->logits, err));
+        for (size_t i = 0; i < n; i++) {
+            int32_t best;
+            PL_TRY(b->device
+                       ? pl_session_feed_best(b->session, b->ids + OPENING + i, 1, &best, err)
+                       : pleach_session_feed(b->session, b->ids + OPENING + i, 1, b->logits, err));
+        }
         seconds[r] = seconds_now() - start;
     }
     *out = rate_of(seconds, b->repeats, (double)n);
+    return PLEACH_OK;
+}
+
+/* n steps of all sequences side by side, the first of them as above. */
+static pleach_status time_batch(bench *b, size_t n, rate *out, pleach_error *err)
+{
+    double seconds[MOST_REPEATS];
+    int32_t ids[MOST_SEQUENCES], best[MOST_SEQUENCES];
+    for (size_t r = 0; r < b->repeats; r++) {
+        for (size_t i = 0; i < b->sequences; i++) {
+            PL_TRY(pleach_session_truncate(b->others[i], 0, err));
+            PL_TRY(pleach_session_feed(b->others[i], b->ids, OPENING, NULL, err));
+        }
+        PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
+        progress_line("%zu tokens of %zu sequences, run %zu of %zu", n, b->sequences, r + 1,
+                      b->repeats);
+        double start = seconds_now();
+        for (size_t i = 0; i < n; i++) {
+            for (size_t s = 0; s < b->sequences; s++)
+                ids[s] = b->ids[OPENING + (i + s) % (b->n_ids - OPENING)];
+            PL_TRY(pl_sessions_step(b->others, ids, b->sequences, b->device ? NULL : b->logits,
+                                    b->device ? best : NULL, err));
+        }
+        seconds[r] = seconds_now() - start;
+    }
+    *out = rate_of(seconds, b->repeats, (double)(n * b->sequences));
     return PLEACH_OK;
 }
 
@@ -104,7 +141,7 @@ static const size_t prompt_sizes[] = {8, 64, 512};
 
 typedef struct report {
     rate prompt[PL_COUNT(prompt_sizes)]; /* best 0: longer than the context */
-    rate generation, linear, roof;
+    rate generation, batch, linear, roof; /* linear, roof: of this processor alone */
     uint64_t token_bytes;
 } report;
 
@@ -112,16 +149,19 @@ static pleach_status measure(const bench_values *v, bench *b, size_t context, re
                              pleach_error *err)
 {
     uint64_t random = 1;
-    size_t n_ids = PL_MAX((size_t)512, OPENING + (size_t)v->generated);
-    b->ids = pl_alloc(n_ids, sizeof *b->ids);
-    b->logits = pl_alloc(b->info.vocab_size, sizeof *b->logits);
-    if (!b->ids || !b->logits) return pl_fail_memory(err, "logits", b->info.vocab_size * 4ull);
-    for (size_t i = 0; i < n_ids; i++)
+    size_t rows = v->sequences > 1 && !b->device ? b->sequences : 1;
+    b->n_ids = PL_MAX((size_t)512, OPENING + (size_t)v->generated);
+    b->ids = pl_alloc(b->n_ids, sizeof *b->ids);
+    b->logits = pl_alloc(rows, b->info.vocab_size * sizeof *b->logits);
+    if (!b->ids || !b->logits)
+        return pl_fail_memory(err, "logits", rows * b->info.vocab_size * sizeof *b->logits);
+    for (size_t i = 0; i < b->n_ids; i++)
         b->ids[i] = (int32_t)(pl_random_next(&random) % b->info.vocab_size);
     for (size_t i = 0; i < PL_COUNT(prompt_sizes); i++)
         if (prompt_sizes[i] <= context)
             PL_TRY(time_prompt(b, prompt_sizes[i], &out->prompt[i], err));
     PL_TRY(time_generation(b, (size_t)v->generated, &out->generation, err));
+    if (b->sequences > 1) PL_TRY(time_batch(b, (size_t)v->generated, &out->batch, err));
     return bytes_per_token(v->path, &out->token_bytes, err);
 }
 
@@ -139,14 +179,30 @@ static double linear_share(const report *r)
 
 static void print_report(const bench_values *v, const bench *b, const report *r)
 {
-    printf("%s: %s, %d threads, cpu %s, arith %s; best and median of %zu runs\n", v->path,
-           b->info.architecture, b->info.threads, b->info.cpu,
-           pleach_arith_name((pleach_arith)v->model.arith), b->repeats);
+    if (b->device)
+        printf("%s: %s, %s %s%s; best and median of %zu runs\n", v->path, b->info.architecture,
+               b->info.device, b->info.device_name,
+               v->model.batch_invariant ? ", batch-invariant" : "", b->repeats);
+    else
+        printf("%s: %s, %d threads, cpu %s, arith %s; best and median of %zu runs\n", v->path,
+               b->info.architecture, b->info.threads, b->info.cpu,
+               pleach_arith_name((pleach_arith)v->model.arith), b->repeats);
     for (size_t i = 0; i < PL_COUNT(prompt_sizes); i++)
         if (r->prompt[i].best > 0)
             printf("prompt %4zu   %9.2f %9.2f tokens/s\n", prompt_sizes[i], r->prompt[i].best,
                    r->prompt[i].median);
     printf("generation    %9.2f %9.2f tokens/s\n", r->generation.best, r->generation.median);
+    if (b->sequences > 1)
+        printf("%3zu sequences %9.2f %9.2f tokens/s together\n", b->sequences, r->batch.best,
+               r->batch.median);
+    if (b->device) {
+        printf("weights       %9.2f MB a token, %.2f GB/s of them; %.2f MB on the device\n",
+               (double)r->token_bytes * 1e-6,
+               (double)r->token_bytes * r->generation.best * 1e-9,
+               (double)b->info.device_bytes * 1e-6);
+        print_session_cache(stdout, b->session);
+        return;
+    }
     printf("linear alone  %9.2f %9.2f tokens/s; generation reaches %.1f %% of it\n",
            r->linear.best, r->linear.median, 100 * linear_share(r));
     printf("memory read   %9.2f %9.2f GB/s\n", r->roof.best * 1e-9, r->roof.median * 1e-9);
@@ -171,7 +227,7 @@ static int print_report_json(const bench_values *v, const bench *b, const report
         json_object_set_new(o, "tokens", json_integer((json_int_t)prompt_sizes[i]));
         json_array_append_new(prompts, o);
     }
-    return print_json(json_pack(
+    json_t *o = json_pack(
         "{s:o, s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "model",
         json_text(v->path), "architecture", b->info.architecture, "threads", b->info.threads, "cpu",
         b->info.cpu, "arith", pleach_arith_name((pleach_arith)v->model.arith), "repeats",
@@ -179,29 +235,57 @@ static int print_report_json(const bench_values *v, const bench *b, const report
         "linear_layers", rate_json(&r->linear), "linear_share", json_number(linear_share(r)),
         "memory_bytes_per_second", rate_json(&r->roof), "bytes_per_token",
         (json_int_t)r->token_bytes, "roof_share", json_number(roof_share(r)), "cache",
-        cache_json(&cache)));
+        cache_json(&cache));
+    if (o && b->sequences > 1) {
+        json_object_set_new(o, "sequences", json_integer((json_int_t)b->sequences));
+        json_object_set_new(o, "together", rate_json(&r->batch));
+    }
+    if (o && b->device) {
+        static const char *const processor[] = {"threads", "cpu", "arith", "linear_layers",
+                                                "linear_share", "memory_bytes_per_second",
+                                                "roof_share"};
+        for (size_t i = 0; i < PL_COUNT(processor); i++) json_object_del(o, processor[i]);
+        json_object_set_new(o, "device", json_string(b->info.device));
+        json_object_set_new(o, "device_name", json_string(b->info.device_name));
+        json_object_set_new(o, "device_bytes", json_integer((json_int_t)b->info.device_bytes));
+        json_object_set_new(o, "batch_invariant", json_boolean(v->model.batch_invariant));
+    }
+    return print_json(o);
+}
+
+static int open_sessions(const bench_values *v, const pleach_model *m, bench *b)
+{
+    int status = open_session(m, &v->session, &b->session);
+    b->others[0] = b->session;
+    for (size_t i = 1; status == EXIT_OK && i < b->sequences; i++) {
+        pleach_error err;
+        if (pleach_session_fork(b->session, &b->others[i], &err) != PLEACH_OK)
+            status = fail_status(&err);
+    }
+    return status;
 }
 
 static int bench_model(const bench_values *v, const pleach_model *m)
 {
     pleach_error err;
     report r = {0};
-    bench b = {.repeats = (size_t)v->repeats};
+    bench b = {.repeats = (size_t)v->repeats, .sequences = (size_t)v->sequences};
     pleach_model_get_info(m, &b.info);
+    b.device = strcmp(b.info.device, "cpu") != 0;
     size_t context = v->session.context ? (size_t)v->session.context : b.info.context_length;
     if (context < OPENING + (size_t)v->generated)
         return fail_usage("bench: generation needs a context of %zu tokens (%d, and --tokens %zu "
                           "more), found %zu", OPENING + (size_t)v->generated, OPENING,
                           (size_t)v->generated, context);
-    int result = open_session(m, &v->session, &b.session);
+    int result = open_sessions(v, m, &b);
     if (result == EXIT_OK) {
         catch_interrupts(false);
         pleach_status status = measure(v, &b, context, &r, &err);
-        if (status == PLEACH_OK)
+        if (status == PLEACH_OK && !b.device)
             status = measure_linears(m, (size_t)v->generated, b.repeats, &r.linear, &err);
         if (status != PLEACH_OK) result = fail_status(&err);
     }
-    if (result == EXIT_OK) result = measure_reading(b.info.threads, b.repeats, &r.roof);
+    if (result == EXIT_OK && !b.device) result = measure_reading(b.info.threads, b.repeats, &r.roof);
     progress_end();
     if (result == EXIT_OK && v->json)
         result = print_report_json(v, &b, &r);
@@ -209,14 +293,15 @@ static int bench_model(const bench_values *v, const pleach_model *m)
         print_report(v, &b, &r);
     pl_free(b.ids);
     pl_free(b.logits);
-    pleach_session_close(b.session);
+    for (size_t i = 0; i < b.sequences; i++) pleach_session_close(b.others[i]);
     return result;
 }
 
 /* Options that only a model's measurements heed. */
 static int check_without_model(const bench_values *v)
 {
-    static const char *const unused[] = {"ctx", "kv", "kv-recent", "tokens", "arith"};
+    static const char *const unused[] = {"ctx",    "kv",    "kv-recent",      "tokens",
+                                         "arith", "sequences", "batch-invariant"};
     for (size_t i = 0; i < PL_COUNT(unused); i++)
         if (options_given(&bench_command, v, unused[i]))
             return fail_usage("bench: --%s says how a model runs: %s has no use for it", unused[i],
@@ -277,6 +362,13 @@ static const option options[] = {
      .max = 100000,
      .help = "tokens that a generation run makes",
      OPTION_AT(bench_values, generated)},
+    {.name = "sequences",
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 1,
+     .max = MOST_SEQUENCES,
+     .help = "measure so many sequences that generate side by side, too",
+     OPTION_AT(bench_values, sequences)},
     SESSION_OPTIONS(bench_values),
     MODEL_OPTIONS(bench_values),
     {.name = "json",
@@ -293,7 +385,7 @@ const command bench_command = {
         "times each, and in the same run how fast all threads together read memory. The weights "
         "that one token reads, times the tokens per second, over that speed is the share of the "
         "memory's limit in use. The model's linear layers are measured alone, too: generation over "
-        "their speed says what all the rest costs.\n\n"
+        "their speed says what all the rest costs. On a device prompts and generation are measured.\n\n"
         "In place of a MODEL the word kernels measures products with packed matrices of a 27B "
         "model's shapes, in every arithmetic, beside dense weights and the memory (write ./kernels "
         "for a folder of that name). It takes some minutes and 1 GB. With --tune and no MODEL it "

@@ -505,6 +505,115 @@ static void sizes_are_held_to_the_capacity(void **state)
 }
 
 /* What an error quotes of a bad type is cut between characters. */
+/* ---- pages elsewhere ------------------------------------------------------------------------- */
+
+/* A device in all but its memory: its pages lie inverted. */
+typedef struct elsewhere {
+    pl_page_memory base;
+    size_t taken, copies, mirrors, left; /* left: pages that may still be taken */
+} elsewhere;
+
+static pleach_status take_elsewhere(pl_page_memory *m, size_t bytes, void **out, pleach_error *err)
+{
+    elsewhere *e = (elsewhere *)m;
+    if (e->left-- == 0) return pl_fail(err, PLEACH_ERR_MEMORY, "the device is full");
+    e->taken++;
+    *out = pl_calloc(1, bytes);
+    return PLEACH_OK;
+}
+
+static void give_elsewhere(pl_page_memory *m, void *page, size_t bytes)
+{
+    (void)bytes;
+    ((elsewhere *)m)->taken--;
+    pl_free(page);
+}
+
+static pleach_status copy_elsewhere(pl_page_memory *m, void *dst, const void *src, size_t bytes,
+                                    pleach_error *err)
+{
+    (void)err;
+    ((elsewhere *)m)->copies++;
+    memcpy(dst, src, bytes);
+    return PLEACH_OK;
+}
+
+static pleach_status invert(pl_page_memory *m, const pl_page_shape *s, void *dst, const void *src,
+                            pleach_error *err)
+{
+    (void)m, (void)err;
+    assert_int_equal(s->type, PL_KV_BF16);
+    assert_int_equal(s->bytes, 2 * PL_CACHE_PAGE * s->heads * s->dim * sizeof(uint16_t));
+    for (size_t i = 0; i < s->bytes; i++) ((uint8_t *)dst)[i] = ~((const uint8_t *)src)[i];
+    return PLEACH_OK;
+}
+
+static void forget_elsewhere(pl_page_memory *m, void *mirror)
+{
+    assert_int_equal(*(int *)mirror, 7);
+    ((elsewhere *)m)->mirrors--;
+}
+
+static void pages_may_lie_elsewhere(void **state)
+{
+    (void)state;
+    static int mirror = 7;
+    elsewhere e = {.base = {take_elsewhere, give_elsewhere, copy_elsewhere, invert, invert,
+                            forget_elsewhere},
+                   .mirrors = 1,
+                   .left = 20};
+    const pl_kv types[LAYERS] = {PL_KV_BF16, PL_KV_BF16, PL_KV_BF16};
+    pl_cache_settings set = {.n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = D,
+                             .capacity = CAPACITY, .types = types, .memory = &e.base};
+    pl_cache *c, *f, *loaded;
+    void *table[2], *branch[2];
+    assert_int_equal(pl_cache_open(&set, &c, NULL), PLEACH_OK);
+    uint64_t before = pl_cache_changes(c);
+    append(c, 1, 100);
+    assert_int_equal(e.taken, 2 * LAYERS);
+    assert_true(pl_cache_changes(c) != before);
+    *pl_cache_mirror(c) = &mirror;
+    before = pl_cache_changes(c);
+    append(c, 1, 20); /* room that is there already */
+    assert_true(pl_cache_changes(c) == before);
+    check_range(c, 1, 0, 120);
+
+    /* A branch copies the shared page that it writes to, through the memory. */
+    assert_int_equal(pl_cache_fork(c, &f, NULL), PLEACH_OK);
+    assert_null(*pl_cache_mirror(f));
+    append(f, 1, 1);
+    assert_int_equal(e.copies, LAYERS);
+    assert_int_equal(pl_cache_table(c, 1, table, 2), 2);
+    assert_int_equal(pl_cache_table(f, 1, branch, 2), 2);
+    assert_ptr_equal(table[0], branch[0]);
+    assert_ptr_not_equal(table[1], branch[1]);
+    check_range(f, 1, 0, 121);
+    pl_cache_close(f);
+
+    /* Pages go to the file and back by the memory's own reading and writing. */
+    assert_int_equal(pl_cache_open_like(c, &loaded, NULL), PLEACH_OK);
+    size_t bytes = pl_cache_page_bytes(c, 0);
+    uint8_t *pages = pl_alloc(2, bytes);
+    for (size_t s = 0; s < pl_cache_stores(c); s++) {
+        for (size_t i = 0; i < 2; i++)
+            assert_int_equal(pl_cache_get_page(c, s, i, pages + i * bytes, NULL), PLEACH_OK);
+        assert_int_equal(pl_cache_set_pages(loaded, s, 120, pages, 2, NULL), PLEACH_OK);
+    }
+    check_range(loaded, 1, 0, 120);
+    pl_free(pages);
+    pl_cache_close(loaded);
+
+    /* A full memory is an error in its own words; nothing is lost. */
+    pleach_error err;
+    e.left = 4;
+    assert_int_equal(pl_cache_reserve(c, 120, &err), PLEACH_ERR_MEMORY);
+    assert_string_equal(err.message, "the device is full");
+    check_range(c, 1, 0, 120);
+    pl_cache_close(c);
+    assert_int_equal(e.taken, 0);
+    assert_int_equal(e.mirrors, 0);
+}
+
 static void quotes_are_whole_characters(void **state)
 {
     (void)state;
@@ -615,6 +724,7 @@ int main(void)
         cmocka_unit_test(the_most_is_known),
         cmocka_unit_test(the_most_of_recent_tokens_is_known),
         cmocka_unit_test(sizes_are_held_to_the_capacity),
+        cmocka_unit_test(pages_may_lie_elsewhere),
         cmocka_unit_test(quotes_are_whole_characters),
         cmocka_unit_test(types_have_names),
         cmocka_unit_test(head_sizes_are_served_or_refused),
