@@ -14,7 +14,7 @@
 #include "quantize_summary.h"
 
 typedef struct quantize_values {
-    const char *source, *out, *cpu, *budget, *plan, *save_plan, *report_text;
+    const char *source, *out, *cpu, *device, *budget, *plan, *save_plan, *report_text;
     const char *calib, *statistics;
     double budget_file, memory; /* GB */
     double damping, output_damping; /* in means of the diagonal */
@@ -42,6 +42,7 @@ static void defaults(void *values)
     v->rotate = (int)s.rotate;
     v->encode = (int)s.encode;
     v->calib = "self";
+    v->device = "cpu";
     v->calib_tokens = (int64_t)s.calib_tokens;
     v->damping = s.damping;
     v->output_damping = s.output_damping;
@@ -104,6 +105,7 @@ static void settings_from_values(const quantize_values *v, pleach_quantize_setti
     s->n_bits_for = v->bits_for.n;
     s->threads = (int)v->threads;
     s->cpu = v->cpu;
+    s->device = v->device;
     s->force = v->force;
     s->discard_partial = v->restart;
     s->progress = show_progress;
@@ -189,7 +191,8 @@ static int check_values(const quantize_values *v, const budget_list *b)
                           budget ? "--budget" : "--budget-file");
     if (b->n > 1 && v->save_plan)
         return fail_usage("--save-plan: there is a plan for each of %zu budgets", b->n);
-    return check_cpu(v->cpu);
+    int status = check_cpu(v->cpu);
+    return status == EXIT_OK ? check_device(v->device) : status;
 }
 
 /* One folder; a JSON object goes to *json when it is not NULL. */
@@ -429,6 +432,7 @@ static const option options[] = {
      OPTION_AT(quantize_values, keep)},
     THREADS_OPTION(quantize_values, threads),
     CPU_OPTION(quantize_values, cpu),
+    DEVICE_OPTION(quantize_values, device),
     {.name = "force",
      .type = OPTION_FLAG,
      .help = "replace OUT if it is there",

@@ -77,6 +77,8 @@ typedef struct pleach_quantize_settings {
                                 NULL (default): no figures */
     int threads;           /* 0: all cores this process may use (default) */
     const char *cpu;       /* NULL: best (default) */
+    const char *device;    /* who codes: NULL or "cpu" (default), "cuda", "cuda:1"; docs/quantize.md,
+                              "On a GPU" */
     pleach_trellis_search encode; /* how hard to look for each block's path; default
                                      PLEACH_SEARCH_NORMAL */
     int force;             /* 1: replace an existing output */
@@ -84,7 +86,7 @@ typedef struct pleach_quantize_settings {
     pleach_quantize_progress_fn *progress; /* may be NULL */
     pleach_quantize_promise_fn *promise;   /* the summary's peak_memory, ahead of it; may be NULL */
     void *user;
-    unsigned char reserved[56];
+    unsigned char reserved[48];
 } pleach_quantize_settings;
 
 PLEACH_API void pleach_quantize_settings_defaults(pleach_quantize_settings *s);

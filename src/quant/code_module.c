@@ -11,10 +11,12 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "code_trellis.h"
+#include "coding_device.h"
 #include "ldlq.h"
 #include "rotate_matrix.h"
 
 #define STRIP_NUMBERS ((uint64_t)1 << 21) /* encoded between two progress calls */
+#define DEVICE_NUMBERS ((uint64_t)1 << 25) /* the same by a device */
 #define AFFINE_ROWS 256 /* read at once, and the sample by which the type of scales is chosen */
 #define MAPPED_AROUND ((uint64_t)128 << 10) /* that a system maps at most with a row that is read */
 
@@ -23,6 +25,11 @@
 uint64_t pl_coder_strip(const pleach_trellis *t)
 {
     return PL_MIN(PL_MAX(STRIP_NUMBERS / t->cols, 1), t->rows);
+}
+
+uint64_t pl_coder_device_strip(const pleach_trellis *t)
+{
+    return PL_MIN(PL_MAX(DEVICE_NUMBERS / t->cols, 1), t->rows);
 }
 
 /* Each tensor of a module begins on a boundary of the allocator's. */
@@ -82,13 +89,19 @@ pleach_status pl_coder_open(pl_coder *c, const pl_plan_item *items, size_t n, pl
     bool whole = c->matrix && c->decoded && c->data;
     if (s.input) whole &= (c->input_factor = pl_alloc(s.input, sizeof(double))) != NULL;
     if (s.output) whole &= (c->output_factor = pl_alloc(s.output, sizeof(double))) != NULL;
-    if (whole) return PLEACH_OK;
-    pl_coder_close(c);
-    return pl_fail_memory(err, "the largest module", pl_coder_memory(items, n, &c->feedback));
+    if (!whole) {
+        pl_coder_close(c);
+        return pl_fail_memory(err, "the largest module", pl_coder_memory(items, n, &c->feedback));
+    }
+    if (c->device) c->device->lend(c->device, c->matrix, s.matrix * sizeof *c->matrix);
+    if (c->device) c->device->lend(c->device, c->data, s.data);
+    return PLEACH_OK;
 }
 
 void pl_coder_close(pl_coder *c)
 {
+    if (c->device && c->matrix) c->device->give_back(c->device, c->matrix);
+    if (c->device && c->data) c->device->give_back(c->device, c->data);
     pl_free(c->matrix);
     pl_free(c->decoded);
     pl_free(c->data);

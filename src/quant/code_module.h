@@ -9,6 +9,8 @@
 #include "kernels/kernels.h"
 #include "plan.h"
 
+struct pl_coding_device;
+
 /* Called between pieces of a large module with the share done, 0 to 1; non-zero return stops. */
 typedef int pl_coder_step_fn(void *user, double share);
 
@@ -18,6 +20,7 @@ typedef struct pl_coder {
     const char *cpu;
     pleach_trellis_search search;
     pl_pool *pool; /* borrowed; may be NULL */
+    struct pl_coding_device *device; /* codes trellis modules; borrowed; NULL: this processor */
     pl_coder_step_fn *step; /* may be NULL */
     void *user;
     pl_feedback_settings feedback;
@@ -38,6 +41,7 @@ uint64_t pl_coder_pages(const pl_plan_item *item);
 
 /* Stored rows that are encoded between two progress calls. */
 uint64_t pl_coder_strip(const pleach_trellis *t);
+uint64_t pl_coder_device_strip(const pleach_trellis *t);
 /* The progress call: PLEACH_ERR_CANCELLED when it asks to stop. Not made at the end. */
 pleach_status pl_coder_step(const pl_coder *c, uint64_t done, uint64_t total, pleach_error *err);
 

@@ -12,6 +12,7 @@
 #include "base/matrix.h"
 #include "base/memory.h"
 #include "codec/encoder.h"
+#include "coding_device.h"
 #include "hessian.h"
 #include "ldlq.h"
 #include "model/linear.h"
@@ -28,6 +29,7 @@ typedef struct trellis_work {
     uint32_t *codes;
     uint16_t *scales, *output_scale;
     double *row;                     /* [rows] sums over stored rows */
+    bool measured;                   /* row holds the error's squares, and matrix not the error */
     double *importance;              /* [out] of an output's squared error, or NULL */
     float *by_output;                /* [out] output scales, or NULL for ones */
     float *in_signs, *out_signs;     /* or NULL */
@@ -72,13 +74,32 @@ static pleach_status encode_strip(const trellis_work *w, uint64_t first, uint64_
     return PLEACH_OK;
 }
 
-static pleach_status encode_rows(const trellis_work *w, pleach_error *err)
+/* The device measures too; the errors themselves stay there when no statistics want them. */
+static pleach_status encode_strip_on_device(trellis_work *w, uint64_t first, uint64_t n,
+                                            pleach_error *err)
+{
+    pl_coding_device *device = w->coder->device;
+    const pl_device_rows rows = {.t = &w->item->trellis, .width = w->item->width,
+                                 .code_rms = pl_encoder_code_rms(w->encoder),
+                                 .matrix = w->coder->matrix, .errors = w->weighted.parts > 0,
+                                 .weight = w->by_output, .codes = w->codes, .scales = w->scales,
+                                 .squares = w->row};
+    pleach_error inner = {0};
+    pleach_status status = device->rows(device, &rows, first, n, &inner);
+    PL_FAIL_IF(status != PLEACH_OK, err, status, "%s.weight, by %s: %s", w->item->module.name,
+               w->item->trellis.axis ? "outputs" : "inputs", inner.message);
+    w->measured = !rows.errors;
+    return PLEACH_OK;
+}
+
+static pleach_status encode_rows(trellis_work *w, pleach_error *err)
 {
     const pleach_trellis *t = &w->item->trellis;
-    uint64_t strip = pl_coder_strip(t);
+    const bool here = !w->coder->device;
+    uint64_t strip = here ? pl_coder_strip(t) : pl_coder_device_strip(t);
     for (uint64_t r = 0; r < t->rows; r += strip) {
         uint64_t n = PL_MIN(strip, t->rows - r);
-        PL_TRY(encode_strip(w, r, n, err));
+        PL_TRY(here ? encode_strip(w, r, n, err) : encode_strip_on_device(w, r, n, err));
         PL_TRY(pl_coder_step(w->coder, r + n, t->rows, err));
     }
     return PLEACH_OK;
@@ -100,15 +121,19 @@ static void square_row(void *job, size_t r, int thread)
     w->row[r] = squares;
 }
 
+static double sum_rows(const trellis_work *w)
+{
+    double sum = 0;
+    for (uint64_t r = 0; r < w->item->trellis.rows; r++) sum += w->row[r];
+    return sum;
+}
+
 /* |X|^2 in the model's basis of a matrix in stored rows: rotations keep lengths. */
 static double sum_squares(const trellis_work *w, const float *x)
 {
-    const uint64_t rows = w->item->trellis.rows;
     rows_job job = {.w = w, .from = x};
-    double sum = 0;
-    pl_pool_run(w->coder->pool, rows, square_row, &job);
-    for (uint64_t r = 0; r < rows; r++) sum += w->row[r];
-    return sum;
+    pl_pool_run(w->coder->pool, w->item->trellis.rows, square_row, &job);
+    return sum_rows(w);
 }
 
 static void scale_row(void *job, size_t r, int thread)
@@ -290,7 +315,7 @@ static pleach_status encode_with_feedback(trellis_work *w, pl_feedback_report *r
 static void measure(trellis_work *w, pl_coded *out)
 {
     pl_feedback_report *r = &out->feedback;
-    out->error = sum_squares(w, w->coder->matrix);
+    out->error = w->measured ? sum_rows(w) : sum_squares(w, w->coder->matrix);
     if (!w->weighted.parts) return;
     apply_output_scale(w, w->coder->matrix, w->coder->matrix);
     measure_proxies(w, w->coder->matrix, &r->plain[0], &r->weighted[0]);

@@ -17,6 +17,7 @@
 #include "base/half.h"
 #include "base/matrix.h"
 #include "base/memory.h"
+#include "coding_device.h"
 
 #define MAX_START 65504.0 /* a larger scale is no fp16 number */
 
@@ -199,6 +200,8 @@ double pl_ldlq_start(const pl_ldlq *l)
 pleach_status pl_ldlq_features(const pl_ldlq *l, bool *peak, pleach_error *err)
 {
     const pleach_trellis *g = &l->item->trellis;
+    pl_coding_device *device = l->coder->device;
+    if (device && !l->output) return device->features(device, l, peak, err);
     feature f = {.l = l, .width = l->item->width, .cols = g->cols, .T = g->block,
                  .blocks = g->cols / g->block};
     bool fine = true;

@@ -13,6 +13,7 @@
 #include "base/matrix.h"
 #include "base/memory.h"
 #include "codec/trellis.h"
+#include "coding_device.h"
 #include "ldlq.h"
 
 #define STRIP 64 /* rows whose scales are refitted together */
@@ -44,7 +45,9 @@ static float scale_of(const sweep *s, size_t row)
 static pleach_status search_block(const sweep *s, size_t b, float *src, size_t ld,
                                   pleach_error *err)
 {
+    pl_coding_device *device = s->l->coder->device;
     size_t n = 0;
+    if (device) return device->block(device, s->l, b, src, ld, err);
     for (size_t r = 0; r < s->rows; r++) {
         float *t = src + r * ld;
         if (s->l->scales[r])

@@ -274,7 +274,8 @@ static pleach_status open_workers(pool *p, pleach_error *err)
         *w = (worker){.pool = p,
                       .coder = {.kernels = p->parts->kernels, .cpu = plan->settings.cpu,
                                 .search = plan->settings.encode, .step = step,
-                                .user = w, .feedback = plan->feedback}};
+                                .user = w, .feedback = plan->feedback,
+                                .device = p->parts->device}};
         PL_TRY(pl_pool_open(plan->settings.threads / p->n_workers, &w->coder.pool, err));
         PL_TRY(pl_coder_open(&w->coder, plan->items, plan->n_items, err));
     }

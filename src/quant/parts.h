@@ -7,6 +7,7 @@
 
 #include "calibrate/statistics.h"
 #include "code_module.h"
+#include "coding_device.h"
 #include "format/safetensors.h"
 #include "job.h"
 
@@ -20,6 +21,7 @@ typedef struct pl_parts {
     const pl_job *job;
     const pl_kernels *kernels;
     const pl_statistics *statistics; /* or NULL */
+    pl_coding_device *device;        /* or NULL */
     pl_parts_progress_fn *progress;
     void *user;
     /* Results. */

@@ -101,6 +101,9 @@ static pleach_status check_settings(pleach_quantize_settings *s, pleach_error *e
                "rotate is %d, expected a pleach_rotate", (int)s->rotate);
     PL_FAIL_IF((unsigned)s->encode > PLEACH_SEARCH_EXACT, err, PLEACH_ERR_ARGUMENT,
                "encode is %d, expected a pleach_trellis_search", (int)s->encode);
+    PL_FAIL_IF(s->encode == PLEACH_SEARCH_EXACT && s->device && strcmp(s->device, "cpu"), err,
+               PLEACH_ERR_ARGUMENT, "the exact search is the processor's: not with device %.40s",
+               s->device);
     PL_FAIL_IF(s->threads < 0 || s->threads > PL_MAX_THREADS, err, PLEACH_ERR_ARGUMENT,
                "threads is %d, expected 0 to %d", s->threads, PL_MAX_THREADS);
     PL_FAIL_IF(pl_cpu_level(s->cpu, &cpu) != 0, err, PLEACH_ERR_ARGUMENT,

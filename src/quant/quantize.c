@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "budget.h"
 #include "calibration.h"
+#include "coding_device.h"
 #include "job.h"
 #include "format/safetensors.h"
 #include "model_folder.h"
@@ -31,6 +32,7 @@ typedef struct run {
     pl_output_path path;
     pl_job job;
     pl_kernels kernels;
+    pl_coding_device *device; /* or NULL */
     pl_calibration calibration;
     json_t *source; /* its fingerprint */
     pl_parts parts;
@@ -335,13 +337,14 @@ static json_t *make_binding(const run *r)
     const pleach_quantize_settings *s = &plan->settings;
     json_t *keep = json_array();
     for (size_t i = 0; i < s->n_keep; i++) json_array_append_new(keep, json_string(s->keep[i]));
-    return json_pack("{s:s, s:s, s:O, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:o, s:o}, s:o}",
+    return json_pack("{s:s, s:s, s:O, s:{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:s, s:o, s:o}, "
+                     "s:o}",
                      "work", "quantize", "version", PLEACH_VERSION, "source", r->source, "settings",
                      "bits", (int)s->bits, "axis", s->axis, "state bits", (int)s->state_bits,
                      "embed bits", (int)s->embed_bits, "head bits", (int)s->head_bits, "rotate",
-                     (int)s->rotate, "seed", (json_int_t)s->seed, "encode", (int)s->encode, "keep",
-                     keep, "bits by module", bits_binding(plan), "calibration",
-                     calibration_binding(r));
+                     (int)s->rotate, "seed", (json_int_t)s->seed, "encode", (int)s->encode,
+                     "device", r->device ? "cuda" : "cpu", "keep", keep, "bits by module",
+                     bits_binding(plan), "calibration", calibration_binding(r));
 }
 
 static pleach_status open_job(run *r, pleach_error *err)
@@ -386,8 +389,8 @@ static pleach_status work(run *r, pleach_error *err)
     for (size_t i = 0; i < r->plan.n_items; i++)
         if (r->plan.items[i].coding != PL_CODING_DENSE) r->total += item_weights(&r->plan.items[i]);
     r->parts = (pl_parts){.plan = &r->plan, .job = &r->job, .kernels = &r->kernels,
-                          .statistics = r->calibration.statistics, .progress = report_coding,
-                          .user = r};
+                          .statistics = r->calibration.statistics, .device = r->device,
+                          .progress = report_coding, .user = r};
     PL_TRY(pl_parts_find(&r->parts, err));
     r->start = now();
     if (!pl_output_published(&r->path)) {
@@ -418,6 +421,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     PL_TRY(pl_check_side_files(r->plan.source, err));
     PL_TRY(pl_report_check(&r->plan, err));
     if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
+    PL_TRY(pl_coding_device_open(r->plan.settings.device, &r->device, err));
     PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
     PL_TRY(pl_calibration_open(&r->calibration, &r->plan, &r->warnings, err));
     const pleach_quantize_settings *set = &r->plan.settings;
@@ -449,6 +453,7 @@ pleach_status pleach_quantize(const char *source, const char *out,
     pleach_status status = quantize(&r, source, out, settings, summary, err);
     pl_safetensors_close(r.refined);
     pl_parts_close(&r.parts);
+    pl_coding_device_close(r.device);
     pl_free(r.warnings.lines);
     pleach_quantize_summary_free(&r.summary);
     pl_calibration_close(&r.calibration);

@@ -98,6 +98,8 @@ static check_cuda_fn *const families[] = {
     check_cuda_any,
     check_cuda_dense,
     check_cuda_affine,
+    check_cuda_viterbi,
+    check_cuda_coder,
 };
 
 void check_cuda(check *t, const pl_kernels *c, pl_cuda *d)

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The search. A team of threads takes a pair of blocks through all steps: each thread owns groups of
+ * states, reads the minima of the groups before from shared memory, and keeps its states' values in
+ * registers. Three instructions serve a state of both blocks: subtract, square, add and take the
+ * minimum. There are no back-pointers: minima go to scratch memory, and the trace recomputes the
+ * 2^k candidates of the group it stands in.
+ *
+ * Minima are held less 1024's fp16 bits, 0x6400, so that adding an error's bits gives the cost, and
+ * are lowered at every step by what the step before left in group 0. All wraps are of 16 bits and
+ * cancel. */
+#include <cuda_fp16.h>
+
+#include "launch.cuh"
+#include "viterbi.h"
+
+namespace {
+
+constexpr float kDivisor = 147.800537109375f, kClamp = 4;
+constexpr uint32_t kBias = 0x6400, kPinned = 16000; /* cost of groups that a pinned run forbids */
+constexpr uint32_t kMost = 0x7fff7fff;
+
+/* A code's numbers, and how a team of THREADS shares its states: thread i has groups
+ * R i + R THREADS n + (0 .. R - 1). */
+template <int K_, int L_, int THREADS_> struct code {
+    static constexpr int K = K_, L = L_, THREADS = THREADS_;
+    static constexpr int FAN = 1 << K, GROUPS = 1 << (L - K), MIDS = 1 << (L - 2 * K);
+    static constexpr int R = GROUPS / THREADS < 4 ? GROUPS / THREADS : 4;
+    static constexpr int N = GROUPS / THREADS / R;
+    static constexpr int STATES = FAN * R * N;
+    static constexpr int EVERY = K == 2 ? 2 : 1; /* steps from stored minima to the next */
+    static constexpr int TEAMS = THREADS == 32 ? 4 : 1; /* of a block */
+    static constexpr int REACH = L == 12 ? 80 : 192; /* numbers before the seam to start with */
+    static constexpr float UNIT = K == 2 ? 22 : K == 3 ? 32 : 44;
+};
+
+__device__ __forceinline__ int y_of_state(uint32_t s)
+{
+    return (int)__dp4a(s * 34038481u + 76625530u, 0x01010101u, 0u) - 510;
+}
+
+template <class C> __device__ __forceinline__ __half value_of_state(uint32_t s)
+{
+    return __float2half_rn((float)y_of_state(s) * (C::UNIT / kDivisor));
+}
+
+__device__ __forceinline__ uint32_t bits_of(__half2 h)
+{
+    return *reinterpret_cast<uint32_t *>(&h);
+}
+
+template <class C> __device__ __forceinline__ void team_sync()
+{
+    if (C::THREADS == 32) __syncwarp();
+    else __syncthreads();
+}
+
+/* A pair of blocks in the making. Arrays of shared memory but `slots`. */
+template <class C> struct team {
+    uint32_t *minima; /* [2][GROUPS], block 0 in the low halves */
+    __half2 *x;       /* [T] */
+    uint32_t *words;  /* [2][T K / 32] */
+    uint32_t *slots;  /* [T / EVERY][GROUPS] minima before steps 0, EVERY, ... */
+    int T, thread;
+
+    __device__ __forceinline__ int first_group() const { return C::R * thread; }
+};
+
+template <int R>
+__device__ __forceinline__ void put(uint32_t *to, const uint32_t (&v)[R])
+{
+    if constexpr (R == 4) *reinterpret_cast<uint4 *>(to) = make_uint4(v[0], v[1], v[2], v[3]);
+    else if constexpr (R == 2) *reinterpret_cast<uint2 *>(to) = make_uint2(v[0], v[1]);
+    else *to = v[0];
+}
+
+/* One number of both blocks, from minima `from` to `to` and, unless NULL, to `slot`. */
+template <class C>
+__device__ __forceinline__ void step(const __half2 (&v)[C::STATES / 2], __half2 x,
+                                     const uint32_t *from, uint32_t *to, uint32_t *slot, int first)
+{
+    const __half2 bias = __float2half2_rn(1024);
+    const uint32_t lower = __vsub2(0x38003800, from[0]); /* - 2 kBias - from[0] */
+    from += first >> C::K;
+    to += first;
+#pragma unroll
+    for (int n = 0; n < C::N; n++) {
+        uint32_t best[C::R];
+#pragma unroll
+        for (int c = 0; c < C::FAN; c++) {
+            const uint32_t before = from[c * C::MIDS + (C::R * C::THREADS >> C::K) * n];
+#pragma unroll
+            for (int r = 0; r < C::R; r++) {
+                const int s = (n * C::FAN + c) * C::R + r;
+                const __half2 w = s % 2 ? __high2half2(v[s / 2]) : __low2half2(v[s / 2]);
+                const __half2 d = __hsub2(w, x);
+                const uint32_t e = bits_of(__hfma2(d, d, bias));
+                best[r] = __viaddmin_s16x2(e, before, c ? best[r] : kMost);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < C::R; r++) best[r] = __viaddmin_s16x2(best[r], lower, kMost);
+        put<C::R>(to + C::R * C::THREADS * n, best);
+        if (slot) put<C::R>(slot + first + C::R * C::THREADS * n, best);
+    }
+}
+
+/* Steps over numbers first .. end - 1 (even ones), minima[0] to minima[0]; with STORE slots behind
+ * the first are filled. */
+template <class C, bool STORE>
+__device__ __forceinline__ void forward(const team<C> &t, const __half2 (&v)[C::STATES / 2],
+                                        int first, int end)
+{
+    const int g = t.first_group();
+    uint32_t *slot = t.slots;
+    for (int i = first; i < end; i += 2) {
+        if (C::EVERY == 1) slot += C::GROUPS;
+        step<C>(v, t.x[i], t.minima, t.minima + C::GROUPS, STORE && C::EVERY == 1 ? slot : nullptr,
+                g);
+        team_sync<C>();
+        slot += C::GROUPS;
+        step<C>(v, t.x[i + 1], t.minima + C::GROUPS, t.minima,
+                STORE && i + 2 < end ? slot : nullptr, g);
+        team_sync<C>();
+    }
+}
+
+/* Minima that a run starts with, in minima[0] and, if stored, slot 0. seam < 0: all alike. */
+template <class C>
+__device__ __forceinline__ void start(const team<C> &t, int seam0, int seam1, bool store)
+{
+    for (int g = t.thread; g < C::GROUPS; g += C::THREADS) {
+        const uint32_t a = seam0 < 0 || g == seam0 ? 0 : kPinned;
+        const uint32_t b = seam1 < 0 || g == seam1 ? 0 : kPinned;
+        const uint32_t m = __vsub2(b << 16 | a, kBias << 16 | kBias);
+        t.minima[g] = m;
+        if (store) t.slots[g] = m;
+    }
+    team_sync<C>();
+}
+
+/* ---- the trace: one warp, half a warp for each block -------------------------------------------- */
+
+template <class C>
+__device__ __forceinline__ int cheapest_group(const team<C> &t, int lane)
+{
+    int best0 = INT_MAX, best1 = INT_MAX;
+    for (int g = lane; g < C::GROUPS; g += 32) {
+        const uint32_t m = __vadd2(t.minima[g], kBias << 16 | kBias);
+        best0 = min(best0, (int)(m << 16 | g));
+        best1 = min(best1, (int)((m & 0xffff0000) | g));
+    }
+    best0 = __reduce_min_sync(0xffffffff, best0);
+    best1 = __reduce_min_sync(0xffffffff, best1);
+    return (lane < 16 ? best0 : best1) & 0xffff;
+}
+
+template <class C>
+__device__ __forceinline__ int error_bits(uint32_t state, __half x)
+{
+    const __half d = __hsub(value_of_state<C>(state), x);
+    return __half_as_short(__hfma(d, d, __float2half_rn(1024)));
+}
+
+/* Walks back from the group after the last step to the one before the first, and returns that.
+ * Words are written where `write`. With `again` they hold the path of another trace, and where both
+ * blocks have met theirs the rest is as it is: *met. */
+template <class C>
+__device__ __forceinline__ int trace(const team<C> &t, int group, int lane, bool write, bool again,
+                                     bool *met)
+{
+    const int block = lane / 16, c = lane % (C::K == 3 ? 8 : 16);
+    const __half *x = reinterpret_cast<const __half *>(t.x) + block;
+    const int16_t *slots = reinterpret_cast<const int16_t *>(t.slots) + block;
+    uint32_t *words = t.words + block * (t.T * C::K / 32);
+    uint64_t bits = 0;
+    int filled = 0;
+    *met = false;
+    for (int i = t.T - C::EVERY; i >= 0; i -= C::EVERY) {
+        const int16_t *from = slots + (size_t)(i / C::EVERY) * (2 * C::GROUPS);
+        int cost;
+        if (C::EVERY == 2) { /* c: top bits of the state at i + 1, then of that at i */
+            const int later = (c >> C::K) << (C::L - C::K) | group, between = later >> C::K;
+            const int state = (c & (C::FAN - 1)) << (C::L - C::K) | between;
+            cost = from[2 * (state >> C::K)] + error_bits<C>(state, x[2 * i]) +
+                   error_bits<C>(later, x[2 * i + 2]) - (int)kBias;
+        } else {
+            const int state = c << (C::L - C::K) | group;
+            cost = from[2 * (state >> C::K)] + error_bits<C>(state, x[2 * i]);
+        }
+        int key = (int)(int16_t)cost * 16 + c;
+#pragma unroll
+        for (int far = C::K == 3 ? 4 : 8; far; far /= 2)
+            key = min(key, __shfl_xor_sync(0xffffffff, key, far));
+        const int best = key & 15;
+#pragma unroll
+        for (int e = C::EVERY; e-- > 0;) {
+            bits |= (uint64_t)(group & (C::FAN - 1)) << filled;
+            filled += C::K;
+            group = (best >> (e * C::K) & (C::FAN - 1)) << (C::L - 2 * C::K) | group >> C::K;
+        }
+        if (filled >= 32) {
+            const int word = (t.T - i) * C::K / 32 - 1;
+            if (write && lane % 16 == 0) words[word] = (uint32_t)bits;
+            bits >>= 32;
+            filled -= 32;
+            if (again && i > 0 && i % 32 == 0 &&
+                __all_sync(0xffffffff, group == (words[word + 1] & (C::GROUPS - 1)))) {
+                *met = true;
+                break;
+            }
+        }
+    }
+    __syncwarp();
+    return group;
+}
+
+/* ---- a pair ------------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ float f32_of_fp16(uint16_t bits)
+{
+    return __half2float(__ushort_as_half(bits));
+}
+
+template <class C>
+__device__ __forceinline__ __half number(float w, float factor)
+{
+    return __float2half_rn(fminf(fmaxf(w * factor, -kClamp * C::UNIT), kClamp * C::UNIT));
+}
+
+template <class C>
+__device__ __forceinline__ void load(const team<C> &t, const pl_cuda_viterbi &s, size_t first,
+                                     size_t second)
+{
+    const float *a = s.src + first / s.blocks * s.src_stride + first % s.blocks * t.T;
+    const float *b = s.src + second / s.blocks * s.src_stride + second % s.blocks * t.T;
+    const uint16_t scale0 = s.scales[first / s.blocks], scale1 = s.scales[second / s.blocks];
+    const float factor0 = scale0 ? C::UNIT / f32_of_fp16(scale0) : 0;
+    const float factor1 = scale1 ? C::UNIT / f32_of_fp16(scale1) : 0;
+    for (int i = t.thread; i < t.T; i += C::THREADS)
+        t.x[i] = __halves2half2(number<C>(a[i], factor0), number<C>(b[i], factor1));
+}
+
+/* A block's words, values and sums, by one warp. */
+template <class C>
+__device__ __forceinline__ void finish(const team<C> &t, const pl_cuda_viterbi &s, size_t index,
+                                       int block, int lane)
+{
+    const int n = t.T * C::K / 32;
+    const size_t row = index / s.blocks, at = index % s.blocks;
+    const uint32_t *words = t.words + block * n;
+    const bool zero = s.scales[row] == 0;
+    uint32_t *to = s.codes + row * s.code_stride + at * n;
+    const float *src = s.src + row * s.src_stride + at * t.T;
+    double wy = 0;
+    int yy = 0;
+    for (int i = lane; i < n; i += 32) to[i] = zero ? 0xffffffff : words[i];
+    for (int i = lane; i < t.T; i += 32) {
+        const int bit = (t.T - 1 - i) * C::K, word = bit / 32;
+        const uint32_t next = words[word + 1 < n ? word + 1 : 0];
+        const uint32_t state = __funnelshift_r(words[word], next, bit) & ((1 << C::L) - 1);
+        const int y = zero ? 0 : y_of_state(state);
+        wy += (double)src[i] * y;
+        yy += y * y;
+        if (s.values)
+            s.values[row * s.value_stride + at * t.T + i] = (float)y * (1.0f / kDivisor);
+    }
+    if (!s.sums) return;
+#pragma unroll
+    for (int far = 16; far; far /= 2) {
+        wy += __shfl_xor_sync(0xffffffff, wy, far);
+        yy += __shfl_xor_sync(0xffffffff, yy, far);
+    }
+    if (lane == 0) s.sums[index] = {wy, yy};
+}
+
+template <class C>
+__device__ __forceinline__ void search(const team<C> &t, const __half2 (&v)[C::STATES / 2],
+                                       int *shared_seams)
+{
+    const int lane = t.thread % 32;
+    const bool tracer = t.thread < 32;
+    start<C>(t, -1, -1, false);
+    forward<C, false>(t, v, t.T - min(t.T, C::REACH), t.T);
+    for (int g = t.thread; g < C::GROUPS; g += C::THREADS) t.slots[g] = t.minima[g];
+    forward<C, true>(t, v, 0, t.T);
+
+    /* The best path gives the group at the seam; the best path that ends there nearly always starts
+     * there too, else a run pinned to it is made. */
+    int seam = 0, open = 0;
+    if (tracer) {
+        bool met;
+        seam = trace<C>(t, cheapest_group<C>(t, lane), lane, true, false, &met);
+        const int begin = trace<C>(t, seam, lane, true, true, &met);
+        open = __ballot_sync(0xffffffff, !met && begin != seam);
+        if (lane % 16 == 0) shared_seams[lane / 16] = seam;
+        if (lane == 0) shared_seams[2] = open;
+    }
+    team_sync<C>();
+    open = shared_seams[2];
+    if (open) {
+        start<C>(t, shared_seams[0], shared_seams[1], true);
+        forward<C, true>(t, v, 0, t.T);
+        bool met;
+        if (tracer) trace<C>(t, seam, lane, open >> lane & 1, false, &met);
+        team_sync<C>();
+    }
+}
+
+template <class C>
+__host__ __device__ constexpr size_t team_shared(uint32_t T)
+{
+    return (2 * C::GROUPS + T + 2 * (T * C::K / 32) + 4) * sizeof(uint32_t);
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::THREADS *C::TEAMS, C::THREADS == 512 ? 1 : 512 / (C::THREADS * C::TEAMS))
+    search_kernel(pl_cuda_viterbi s, uint32_t *scratch)
+{
+    extern __shared__ __align__(16) uint32_t shared[];
+    const int T = (int)s.T, words = T * C::K / 32;
+    const size_t mine = blockIdx.x * (size_t)C::TEAMS + threadIdx.x / C::THREADS;
+    uint32_t *base = shared + threadIdx.x / C::THREADS * (team_shared<C>(T) / sizeof(uint32_t));
+    team<C> t;
+    t.thread = threadIdx.x % C::THREADS;
+    t.T = T;
+    t.minima = base;
+    t.x = reinterpret_cast<__half2 *>(base + 2 * C::GROUPS);
+    t.words = base + 2 * C::GROUPS + T;
+    t.slots = scratch + mine * (T / C::EVERY) * C::GROUPS;
+    int *seams = reinterpret_cast<int *>(t.words + 2 * words);
+
+    __half2 v[C::STATES / 2];
+#pragma unroll
+    for (int i = 0; i < C::STATES; i += 2) {
+        __half two[2];
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int r = (i + j) % C::R, c = (i + j) / C::R % C::FAN, n = (i + j) / C::R / C::FAN;
+            two[j] = value_of_state<C>(c * C::GROUPS + t.first_group() +
+                                       C::R * C::THREADS * n + r);
+        }
+        v[i / 2] = __halves2half2(two[0], two[1]);
+    }
+
+    pl_wait_for_previous();
+    const size_t n = s.rows * s.blocks;
+    for (size_t pair = mine; 2 * pair < n; pair += (size_t)gridDim.x * C::TEAMS) {
+        const size_t second = min(2 * pair + 1, n - 1);
+        load<C>(t, s, 2 * pair, second);
+        search<C>(t, v, seams);
+        for (int b = t.thread / 32; b < 2; b += C::THREADS == 32 ? 1 : 2)
+            if (2 * pair + b < n) finish<C>(t, s, 2 * pair + b, b, t.thread % 32);
+        team_sync<C>();
+    }
+}
+
+/* ---- launching --------------------------------------------------------------------------------- */
+
+template <class C> size_t teams_of(const pl_cuda *d, uint32_t T, size_t blocks)
+{
+    const size_t by_shared = d->shared_bytes / (team_shared<C>(T) * C::TEAMS);
+    const size_t by_registers = 512 / (C::THREADS * C::TEAMS);
+    const size_t resident = by_shared < by_registers ? by_shared : by_registers;
+    const size_t most = (size_t)d->sms * (resident ? resident : 1);
+    const size_t wanted = ((blocks + 1) / 2 + C::TEAMS - 1) / C::TEAMS;
+    return (wanted < most ? wanted : most) * C::TEAMS;
+}
+
+template <class C> struct runner {
+    static size_t scratch(const pl_cuda *d, uint32_t T, size_t blocks)
+    {
+        return teams_of<C>(d, T, blocks) * (T / C::EVERY) * C::GROUPS * sizeof(uint32_t);
+    }
+    static void run(const pl_cuda *d, const pl_cuda_viterbi *s, void *scratch)
+    {
+        const size_t teams = teams_of<C>(d, s->T, s->rows * s->blocks);
+        if (teams == 0) return;
+        pl_launch(d, search_kernel<C>, dim3((unsigned)(teams / C::TEAMS)),
+                  dim3(C::THREADS * C::TEAMS), team_shared<C>(s->T) * C::TEAMS, *s,
+                  static_cast<uint32_t *>(scratch));
+    }
+    static cudaError_t init(const pl_cuda *d)
+    {
+        return cudaFuncSetAttribute(search_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)d->shared_bytes);
+    }
+};
+
+/* Few blocks: each pair to 256 threads, for the sake of latency. */
+bool is_few(const pl_cuda *d, size_t blocks)
+{
+    return blocks <= 4 * (size_t)d->sms;
+}
+
+/* f is called as f(runner<C>()). */
+template <class F> auto with_runner(uint32_t k, uint32_t L, bool few, F f)
+{
+    if (L == 16)
+        return k == 2 ? f(runner<code<2, 16, 512>>()) : k == 3 ? f(runner<code<3, 16, 512>>())
+                                                               : f(runner<code<4, 16, 512>>());
+    if (few)
+        return k == 2 ? f(runner<code<2, 12, 256>>()) : k == 3 ? f(runner<code<3, 12, 256>>())
+                                                               : f(runner<code<4, 12, 256>>());
+    return k == 2 ? f(runner<code<2, 12, 32>>()) : k == 3 ? f(runner<code<3, 12, 32>>())
+                                                          : f(runner<code<4, 12, 32>>());
+}
+
+} // namespace
+
+pleach_status pl_cuda_viterbi_init(pl_cuda *d, pleach_error *err)
+{
+    for (uint32_t k = 2; k <= 4; k++)
+        for (uint32_t L = 12; L <= 16; L += 4)
+            for (int few = 0; few < 2; few++)
+                PL_TRY(pl_cuda_check(with_runner(k, L, few, [&](auto r) { return r.init(d); }),
+                                     "preparing the trellis search", err));
+    return PLEACH_OK;
+}
+
+size_t pl_cuda_viterbi_scratch(const pl_cuda *d, uint32_t k, uint32_t L, uint32_t T, size_t blocks)
+{
+    const size_t few = is_few(d, blocks) ? blocks : 4 * (size_t)d->sms;
+    const size_t a = with_runner(k, L, true, [&](auto r) { return r.scratch(d, T, few); });
+    const size_t b = with_runner(k, L, false, [&](auto r) { return r.scratch(d, T, blocks); });
+    return a > b ? a : b;
+}
+
+void pl_cuda_viterbi_run(const pl_cuda *d, const pl_cuda_viterbi *s, void *scratch)
+{
+    const bool few = is_few(d, s->rows * s->blocks);
+    with_runner(s->k, s->L, few, [&](auto r) { r.run(d, s, scratch); });
+}
