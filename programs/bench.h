@@ -37,6 +37,8 @@ typedef struct bench_kernels_options {
 
 /* Measures and prints; an exit status. */
 int bench_kernels(const bench_kernels_options *options);
+/* The same of the kernels of a device, "cuda" or "cuda:1"; there with PLEACH_CUDA alone. */
+int bench_kernels_cuda(const char *device, int json);
 /* Measures where one way of computing overtakes another (kernels/crossovers.h). */
 int bench_tune(const bench_kernels_options *options);
 

@@ -306,7 +306,18 @@ static int check_without_model(const bench_values *v)
         if (options_given(&bench_command, v, unused[i]))
             return fail_usage("bench: --%s says how a model runs: %s has no use for it", unused[i],
                               v->tune ? "--tune" : "kernels");
-    return check_cpu(v->model.cpu);
+    int status = check_device(v->model.device);
+    return status == EXIT_OK ? check_cpu(v->model.cpu) : status;
+}
+
+static int bench_device(const bench_values *v)
+{
+    if (v->tune) return fail_usage("bench: --tune measures processors, not %s", v->model.device);
+#ifdef PLEACH_CUDA
+    return bench_kernels_cuda(v->model.device, v->json);
+#else
+    return fail("device %s: this program was built without PLEACH_CUDA", v->model.device);
+#endif
 }
 
 static int bench_without_model(const bench_values *v)
@@ -317,6 +328,7 @@ static int bench_without_model(const bench_values *v)
                                .json = v->json};
     int status = check_without_model(v);
     if (status != EXIT_OK) return status;
+    if (strcmp(v->model.device, "cpu") != 0) return bench_device(v);
     return v->tune ? bench_tune(&o) : bench_kernels(&o);
 }
 
@@ -388,7 +400,8 @@ const command bench_command = {
         "their speed says what all the rest costs. On a device prompts and generation are measured.\n\n"
         "In place of a MODEL the word kernels measures products with packed matrices of a 27B "
         "model's shapes, in every arithmetic, beside dense weights and the memory (write ./kernels "
-        "for a folder of that name). It takes some minutes and 1 GB. With --tune and no MODEL it "
+        "for a folder of that name). It takes some minutes and 1 GB. With --device cuda it measures the "
+        "kernels of a device. With --tune and no MODEL it "
         "measures from how many activation rows on a product had better decode a tile of the "
         "weights first, and how much work is worth a thread; it prints that beside what is built "
         "in, and as the lines of src/kernels/crossovers.c. Results never depend on these.",
@@ -396,7 +409,9 @@ const command bench_command = {
     .n_options = PL_COUNT(options),
     .examples = (const char *const[]){"pleach bench model-4bit",
                                       "pleach bench model.gguf -t 4 --json",
-                                      "pleach bench kernels", "pleach bench --tune", NULL},
+                                      "pleach bench kernels",
+                                      "pleach bench kernels --device cuda --json",
+                                      "pleach bench --tune", NULL},
     .values_size = sizeof(bench_values),
     .given = offsetof(bench_values, given),
     .defaults = defaults,

@@ -85,13 +85,15 @@ static __device__ __forceinline__ uint32_t pl_next_eighth(uint32_t first, unsign
     return __shfl_sync(0xffffffff, first, (lane + 4) & 31);
 }
 
-/* 16 bytes that are read once: past L1. */
-static __device__ __forceinline__ uint4 pl_load_codes(const uint4 *p)
+/* 16 bytes that are read once: past L1. Where `wanted` is false nothing is read, and the result is
+ * whatever the registers hold: with a defined one they would have to be kept. */
+static __device__ __forceinline__ uint4 pl_load_codes(const uint4 *p, bool wanted = true)
 {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %5, 0;\n"
+                 "@wanted ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
+                 : "l"(p), "r"((uint32_t)wanted));
     return v;
 }
 

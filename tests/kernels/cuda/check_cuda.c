@@ -100,6 +100,7 @@ static check_cuda_fn *const families[] = {
     check_cuda_affine,
     check_cuda_viterbi,
     check_cuda_coder,
+    check_cuda_limbs,
 };
 
 void check_cuda(check *t, const pl_kernels *c, pl_cuda *d)

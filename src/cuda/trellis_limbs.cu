@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the work of trellis_limbs.h is cut for a shape and a device, and its launch. */
+#include "base/compiler.h"
+#include "kernels/codes.h"
+#include "trellis_limbs.cuh"
+
+enum { MOST_SLICES = 32, MOST_WAVES = 64 };
+
+static int class_of(size_t M)
+{
+    return M == 1 ? 1 : M <= 4 ? 4 : 8;
+}
+
+static pleach_status prepare(pl_limbs_kernel *kernel, size_t bytes, pleach_error *err)
+{
+    return pl_cuda_check(cudaFuncSetAttribute((const void *)kernel,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              (int)bytes),
+                         "preparing products of trellis weights", err);
+}
+
+pleach_status pl_cuda_trellis_limbs_prepare(pl_cuda *d, pleach_error *err)
+{
+#define PREPARE(k, L)                                                                              \
+    for (int C = 1; C <= 8; C += C == 1 ? 3 : 4) {                                                 \
+        PL_TRY(prepare(pl_limbs_axis0(k, L, C), d->shared_bytes, err));                            \
+        PL_TRY(prepare(pl_limbs_axis1(k, L, C), d->shared_bytes, err));                            \
+    }
+    PL_EACH_CODE(PREPARE)
+#undef PREPARE
+    return PLEACH_OK;
+}
+
+/* ---- the cut --------------------------------------------------------------------------------- */
+
+/* Most parts that one of `blocks` equal runs over parts of `len` units meets. */
+static size_t parts_of(size_t parts, size_t len, size_t blocks)
+{
+    size_t run = (parts * len + blocks - 1) / blocks;
+    return PL_MIN(parts, (run + len - 2) / len + 1);
+}
+
+/* Shared memory with the cut that `j` has now. */
+static size_t shared_of(const pl_limbs_job *j, uint32_t axis, int C)
+{
+    size_t len = j->units / j->slices, longest = (j->units + j->slices - 1) / j->slices;
+    size_t parts = parts_of((size_t)j->tiles * j->matrices, len, j->blocks);
+    if (longest > len) parts = PL_MAX(parts, parts_of((size_t)j->tiles * j->matrices, longest, j->blocks));
+    return axis ? pl_limbs_axis1_shared(C, parts, longest) : pl_limbs_axis0_shared(C, parts);
+}
+
+#ifdef LIMBS_TUNE
+extern "C" int limbs_slices, limbs_blocks;
+int limbs_slices, limbs_blocks;
+#endif
+
+/* Sets slices and blocks; the shared memory, or 0 where nothing fits. */
+static size_t cut(const pl_cuda *d, pl_limbs_job *j, uint32_t axis, size_t M)
+{
+    const int C = class_of(M), walkers = axis ? PL_LIMBS_THREADS / 32 : pl_limbs_axis0_walkers(C);
+    const uint32_t outputs = axis ? 16 : 256;
+    size_t first = 1, most = axis ? PL_MIN((size_t)MOST_SLICES, (size_t)j->units) : 1;
+#ifdef LIMBS_TUNE
+    if (limbs_slices && axis) first = PL_MIN((size_t)limbs_slices, most);
+#endif
+    for (size_t waves = 1; waves <= MOST_WAVES; waves *= 2)
+        for (size_t slices = first; slices <= most; slices++) {
+            size_t units = (size_t)j->tiles * j->matrices * (j->units / slices);
+            size_t blocks = PL_MAX((size_t)d->sms / slices, (size_t)1) * waves;
+#ifdef LIMBS_TUNE
+            if (limbs_blocks) blocks = limbs_blocks / slices;
+#endif
+            j->slices = (uint32_t)slices;
+            j->blocks = (uint32_t)PL_MIN(blocks, (units + walkers - 1) / walkers);
+            size_t shared = shared_of(j, axis, C);
+            size_t sums = slices * ((size_t)j->tiles * j->matrices + j->blocks) * C * outputs;
+            if (shared <= d->shared_bytes && 4 * sums <= PL_CUDA_EXCHANGE &&
+                (units + j->tiles * j->matrices + 1) * (j->blocks + 1) < UINT32_MAX)
+                return shared;
+        }
+    return 0;
+}
+
+static pl_limbs_matrix matrix_of(const pl_cuda_trellis *w)
+{
+    pl_limbs_matrix m = {};
+    m.codes = (const uint4 *)w->codes;
+    m.scales = w->scales;
+    m.k = w->shape.bits;
+    return m;
+}
+
+static pl_limbs_job job_of(const pl_cuda_trellis *w, uint32_t matrices)
+{
+    pl_limbs_job j = {};
+    size_t tiles = (size_t)(w->shape.rows + 15) / 16, blocks = (size_t)(w->shape.cols / 256);
+    j.w[0] = matrix_of(w);
+    j.matrices = matrices;
+    j.tiles = (uint32_t)(w->shape.axis ? tiles : blocks);
+    j.units = (uint32_t)(w->shape.axis ? blocks : tiles);
+    return j;
+}
+
+static bool fits(const pl_cuda *d, const pl_cuda_trellis *w, uint32_t matrices, size_t M)
+{
+    if (!w->units || M < 1 || M > PL_CUDA_LIMBS_ROWS) return false;
+    if (w->shape.rows < 1 || w->shape.rows > UINT32_MAX / 16 || w->shape.cols > UINT32_MAX / 16)
+        return false;
+    pl_limbs_job j = job_of(w, matrices);
+    return cut(d, &j, w->shape.axis, M) != 0;
+}
+
+bool pl_cuda_trellis_limbs_serves(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
+{
+    return fits(d, w, 1, M);
+}
+
+size_t pl_cuda_trellis_limbs_scratch(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
+{
+    (void)d, (void)w, (void)M;
+    return 0;
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static void queue(const pl_cuda *d, const pl_cuda_product *p, const pl_cuda_product *up)
+{
+    const pleach_trellis *s = &p->w->shape;
+    pl_limbs_job j = job_of(p->w, up ? 2 : 1);
+    j.w[0].output_scale = p->output_scale;
+    j.w[0].bias = p->bias;
+    if (up) {
+        j.w[1] = matrix_of(up->w);
+        j.w[1].output_scale = up->output_scale;
+        j.w[1].bias = up->bias;
+    }
+    j.M = (uint32_t)p->M;
+    j.in = (uint32_t)p->in;
+    j.out = (uint32_t)p->out;
+    j.x = p->x;
+    j.x_stride = p->x_stride;
+    j.y = p->y;
+    j.y_stride = p->y_stride;
+    j.exchange = d->exchange;
+    size_t shared = cut(d, &j, s->axis, p->M);
+    int C = class_of(p->M);
+    pl_limbs_kernel *kernel = s->axis ? pl_limbs_axis1(s->bits, s->state_bits, C)
+                                      : pl_limbs_axis0(s->bits, s->state_bits, C);
+    pl_launch(d, kernel, dim3(j.slices * j.blocks), dim3(PL_LIMBS_THREADS), shared, j);
+}
+
+void pl_cuda_trellis_limbs_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch)
+{
+    (void)scratch;
+    queue(d, p, NULL);
+}
+
+bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis *gate,
+                                         const pl_cuda_trellis *up, size_t M)
+{
+    const pleach_trellis *a = &gate->shape, *b = &up->shape;
+    return gate->units && up->units && a->axis == b->axis && a->rows == b->rows &&
+           a->cols == b->cols && a->bits == b->bits && a->state_bits == b->state_bits &&
+           fits(d, gate, 2, M);
+}
+
+void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,
+                                  const pl_cuda_product *up, void *scratch)
+{
+    (void)scratch;
+    queue(d, gate, up);
+}
