@@ -14,7 +14,10 @@ export PLEACH_SMOLLM2 = $(CURDIR)/$(MODEL)
 CONFIGURE = cmake -G Ninja -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 CTEST = ctest --output-on-failure -j $(JOBS)
 
-.PHONY: all help demo check check-arm check-full asan tsan bench fuzz install format clean \
+# The first of what is there; nothing: no CUDA here.
+NVCC = $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+
+.PHONY: all help demo check check-arm check-cuda check-full asan tsan bench fuzz install format clean \
         setup-build setup-test
 
 all: setup-build ## build the library and the program into build/
@@ -27,20 +30,30 @@ help: ## list the targets
 demo: ## fetch a real model, pack it to 4 and 3 bits, measure, answer a prompt
 	tools/demo.sh
 
-check: setup-test ## build with gcc and with clang without a warning, run all tests of both, and for Arm
+check: setup-test ## build with gcc and with clang without a warning, run all tests of both; Arm, CUDA
 	$(CONFIGURE) -B build-gcc -DCMAKE_C_COMPILER=gcc -DPLEACH_WERROR=ON
 	ninja -C build-gcc -j $(JOBS)
 	$(CONFIGURE) -B build-clang -DCMAKE_C_COMPILER=clang -DPLEACH_WERROR=ON
 	ninja -C build-clang -j $(JOBS)
 	cd build-gcc && $(CTEST)
 	cd build-clang && $(CTEST)
-	$(MAKE) check-arm
+	$(MAKE) check-arm check-cuda
 
 check-arm: ## build for 64-bit Arm without a warning, run kernels and pure functions under qemu
 	@tools/setup.sh build arm
 	cmake -G Ninja -S tests/cross -B build-arm --toolchain aarch64.cmake
 	ninja -C build-arm -j $(JOBS)
 	cd build-arm && $(CTEST)
+
+check-cuda: ## where nvcc is, build for NVIDIA GPUs without a warning, run what needs none
+ifeq ($(NVCC),)
+	@echo "check-cuda: skipped: no nvcc in PATH or /usr/local/cuda/bin"
+else
+	$(CONFIGURE) -B build-cuda -DPLEACH_CUDA=ON -DPLEACH_WERROR=ON \
+	    -DCMAKE_CUDA_COMPILER=$(NVCC) -DCMAKE_CUDA_ARCHITECTURES=90a-real
+	ninja -C build-cuda -j $(JOBS) pleach_program check-kernels test_cache test_cuda
+	cd build-cuda && $(CTEST) -R '^(test_cache|test_cuda)$$'
+endif
 
 check-full: export PLEACH_KILLS = 300
 check-full: check asan tsan fuzz ## check, asan, tsan and fuzz, and many more killed runs
@@ -74,7 +87,7 @@ format: ## clang-format the lines that differ from the last commit
 	git clang-format --extensions c,h
 
 clean: ## remove what was built; .cache/ and demo/ stay
-	rm -rf build build-gcc build-clang build-arm build-asan build-tsan build-fuzz
+	rm -rf build build-cuda build-gcc build-clang build-arm build-asan build-tsan build-fuzz
 
 setup-build:
 	@tools/setup.sh build

@@ -23,7 +23,7 @@ extern "C" {
 
 typedef struct pl_cuda {
     int index;
-    char name[64];
+    char name[256];
     int capability; /* 90 for 9.0 */
     int sms;
     size_t memory, l2_bytes, shared_bytes; /* shared: most of one block, opted in */

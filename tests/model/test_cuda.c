@@ -412,7 +412,8 @@ static void other_arithmetics_are_refused(void **state)
                    PLEACH_ERR_UNSUPPORTED, "int8");
 }
 
-int main(void)
+/* An argument is a pattern of the tests to run. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_logits),
@@ -432,6 +433,7 @@ int main(void)
     }
     pleach_model_close(m);
     work = make_folder();
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     char command[300];
     snprintf(command, sizeof command, "rm -rf '%s'", work.path);
