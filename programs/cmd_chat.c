@@ -230,8 +230,8 @@ const command chat_command = {
     .name = "chat",
     .summary = "talk with a model",
     .description =
-        "Holds a conversation in the model's own chat format; a model whose format is not known "
-        "is refused. Lines are edited on a terminal, with history; otherwise each line of "
+        "Holds a conversation by the model's own chat template; a model without one is refused. "
+        "Lines are edited on a terminal, with history; otherwise each line of "
         "standard input is a turn. Inside: /help, /reset, /system TEXT, /quit. Ctrl-C stops an "
         "answer, Ctrl-D leaves.",
     .options = options,

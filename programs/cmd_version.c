@@ -49,7 +49,7 @@ static int run(const void *values)
         "cpu", pl_cpu_name(cpu), "cpu_levels", cpu_levels(), "threads", pl_default_threads(),
         "arith", split(ARITH_CHOICES), "kv", split(KV_TYPES), "bits", split("2|3|4"),
         "state_bits", split("12|16"), "rotate", split(ROTATE_CHOICES), "formats",
-        split("pleach|safetensors|gguf"), "chat_formats", split("chatml|llama3|mistral|gemma")));
+        split("pleach|safetensors|gguf"), "chat_templates", split("jinja")));
 }
 
 static const option options[] = {

@@ -55,7 +55,7 @@ PLEACH_API void pleach_model_close(pleach_model *m);
 typedef struct pleach_model_info {
     const char *architecture; /* "llama", "qwen3", ... ; strings live as long as the model */
     const char *cpu;          /* kernel level in use */
-    const char *chat_format;  /* "chatml", "llama3", "mistral", "gemma", or NULL: no or unknown template */
+    const char *chat_format;  /* of the template: "chatml", "llama3", "mistral", "gemma" or "other"; NULL: none */
     uint32_t vocab_size, hidden_size, layers, heads, kv_heads, head_dim, context_length;
     int has_tokenizer, threads;
     int32_t bos; /* -1: none */
@@ -97,9 +97,10 @@ typedef struct pleach_message {
     const char *role, *content; /* "system", "user" or "assistant"; UTF-8 */
 } pleach_message;
 
-/* The conversation as ids, by the model's own chat format, ending where the assistant speaks next.
- * Contents are never matched against special tokens. PLEACH_ERR_UNSUPPORTED names a template that is
- * not recognised. */
+/* The conversation as ids, by the model's own chat template, ending where the assistant speaks next.
+ * Contents are never matched against special tokens. PLEACH_ERR_UNSUPPORTED for a model without a
+ * template, PLEACH_ERR_FORMAT for a template that is no Jinja; PLEACH_ERR_ARGUMENT has the template's
+ * own words where it refuses the conversation. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_chat_tokenize(const pleach_model *m,
                                                                 const pleach_message *messages,
                                                                 size_t n_messages, int32_t **ids,

@@ -91,8 +91,10 @@ static pleach_status find_opening(const pl_transformer *t, const pl_tokenizer *t
     add_end(o, eos, g->vocab_size);
     o->ordinary = PL_MIN(pl_tokenizer_size(tokenizer), (size_t)g->vocab_size);
     PL_TRY(pl_calibration_bos(tokenizer, &o->bos, err));
-    if (pl_chat_recognise(pl_tokenizer_chat_template(tokenizer)) == PL_CHAT_NONE) return PLEACH_OK;
-    return split_format(tokenizer, o, err);
+    if (!pl_tokenizer_chat_template(tokenizer)) return PLEACH_OK;
+    /* A template that refuses a plain question is as good as none. */
+    pleach_status status = split_format(tokenizer, o, err);
+    return status == PLEACH_ERR_MEMORY ? status : PLEACH_OK;
 }
 
 /* ---- one sequence ------------------------------------------------------------------------------ */

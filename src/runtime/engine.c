@@ -139,7 +139,7 @@ void pleach_model_get_info(const pleach_model *m, pleach_model_info *info)
     *info = (pleach_model_info){
         .architecture = g->arch_name,
         .cpu = pl_cpu_name(m->compute.kernels.cpu),
-        .chat_format = pl_chat_format_name(pl_chat_recognise(chat)),
+        .chat_format = pl_chat_format_name(chat),
         .vocab_size = g->vocab_size,
         .hidden_size = g->hidden_size,
         .layers = g->n_layers,

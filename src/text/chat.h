@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chat formats, recognised from the model's own template text: ChatML, Llama 3, Mistral, Gemma.
- * Anything else is refused by name, never guessed. */
+ * Conversations to ids by the model's own chat template (jinja/jinja.h). What the template writes
+ * itself may hold control tokens; contents never become any. */
 #ifndef PL_TEXT_CHAT_H
 #define PL_TEXT_CHAT_H
+
+#include <jansson.h>
 
 #include "tokenizer.h"
 #include "pleach/model.h" /* pleach_message */
 
-typedef enum pl_chat_format {
-    PL_CHAT_NONE, PL_CHAT_CHATML, PL_CHAT_LLAMA3, PL_CHAT_MISTRAL, PL_CHAT_GEMMA
-} pl_chat_format;
+/* By its control tokens: "chatml", "llama3", "mistral", "gemma", else "other"; NULL for NULL. */
+const char *pl_chat_format_name(const char *chat_template);
 
-pl_chat_format pl_chat_recognise(const char *chat_template); /* NULL gives NONE */
-const char *pl_chat_format_name(pl_chat_format f);           /* "chatml", ...; NULL for NONE */
-
-/* Control tokens by id, contents by PL_ENCODE_PLAIN. Appends to *out; ends with the opening of the
- * assistant's turn. A default system text that the template itself carries is honoured. */
+/* Appends the conversation to *out, ending where the assistant speaks next. Roles are system, user
+ * and assistant. PLEACH_ERR_UNSUPPORTED without a template. */
 pleach_status pl_chat_encode(const pl_tokenizer *t, const pleach_message *messages, size_t n,
                              pl_ids *out, pleach_error *err);
+
+/* The same for a JSON object of the template's variables: "messages" and, as the template has them,
+ * "tools", "add_generation_prompt", "enable_thinking", ... */
+pleach_status pl_chat_encode_json(const pl_tokenizer *t, const json_t *variables, pl_ids *out,
+                                  pleach_error *err);
 
 #endif

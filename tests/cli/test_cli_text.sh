@@ -115,7 +115,7 @@ wait $pid
 [ "$(cat "$err")" = 'pleach: a file was cut off, or its disk failed, while it was read' ] ||
     fault "a model file that is cut off: $(cat "$err")"
 
-# A chat format that is not known is refused.
+# A model without a chat template cannot chat.
 cp -r "$m" "$work/no-template"
 echo '{}' >"$work/no-template/tokenizer_config.json"
 expect 1 'template' "$PLEACH" chat "$work/no-template"

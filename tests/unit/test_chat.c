@@ -104,46 +104,37 @@ static void renders_like_jinja(void **state)
     json_decref(cases);
 }
 
-/* ---- recognition --------------------------------------------------------------------------- */
+/* ---- formats ------------------------------------------------------------------------------- */
 
-static void recognised_or_refused(void **state)
+static void named_or_refused(void **state)
 {
     (void)state;
-    static const char generic[] =
-        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
-        "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
-        "{{ '<|im_start|>assistant\\n' }}{% endif %}";
-    static const struct { const char *text; pl_chat_format format; } cases[] = {
-        {NULL, PL_CHAT_NONE},
-        {"", PL_CHAT_NONE},
-        {generic, PL_CHAT_CHATML},
-        /* Spelled otherwise: spaces, quotes, lines, text outside of tags, a comment. */
-        {"{#- ChatML -#}\n{%- for message in messages %}\n  {{- \"<|im_start|>\" + message.role + "
-         "\"\\n\" }}\n{{- message.content }}\n{{- '<|im_end|>\n' -}}\n{% endfor -%}\n"
-         "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}\n", PL_CHAT_CHATML},
-        /* One difference that shows in the output each. */
-        {"{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
-         "message['content'] | trim + '<|im_end|>' + '\\n'}}{% endfor %}{% if "
-         "add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}", PL_CHAT_NONE},
-        {"{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
-         "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
-         "{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}", PL_CHAT_NONE},
-        {"{% for message in messages %}{{ message['role'] + ': ' + message['content'] }}"
-         "{% endfor %}", PL_CHAT_NONE},
-        {"{{ '<|im_start|>'", PL_CHAT_NONE},
-        {"{% {{ {# '", PL_CHAT_NONE},
+    static const struct { const char *text, *name; } cases[] = {
+        {NULL, NULL}, {"{{ messages[0]['content'] }}", "other"}, {"<|im_start|>", "chatml"},
+        {"{{ '<start_of_turn>' }}", "gemma"}, {"<|start_header_id|>", "llama3"},
     };
-    for (size_t i = 0; i < PL_COUNT(cases); i++)
-        if (pl_chat_recognise(cases[i].text) != cases[i].format) fail_msg("template %zu", i);
-    pl_tokenizer *t = open_with("{{ messages[0]['content'] }}", "<s>", "</s>");
-    pl_ids ids = {0};
-    pleach_error err;
-    pleach_message hello = {"user", "hello"};
-    assert_int_equal(pl_chat_encode(t, &hello, 1, &ids, &err), PLEACH_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "{{ messages[0]['content'] }}"));
-    pl_tokenizer_close(t);
-    assert_null(pl_chat_format_name(PL_CHAT_NONE));
-    assert_string_equal(pl_chat_format_name(PL_CHAT_LLAMA3), "llama3");
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        const char *name = pl_chat_format_name(cases[i].text);
+        if (cases[i].name) assert_string_equal(name, cases[i].name);
+        else assert_null(name);
+    }
+    static const struct { const char *text; pleach_status status; const char *words; } bad[] = {
+        {"{{ '<|im_start|>'", PLEACH_ERR_FORMAT, "line 1: a tag without }}"},
+        {"\n{% {{ {# '", PLEACH_ERR_FORMAT, "line 2"},
+        {"{% include 'x' %}", PLEACH_ERR_UNSUPPORTED, "'include' is not supported"},
+        {"{{ raise_exception('not you') }}", PLEACH_ERR_ARGUMENT, "chat template: not you"},
+        {"{{ messages[0].nothing.at_all }}", PLEACH_ERR_ARGUMENT, "'nothing' is undefined"},
+    };
+    for (size_t i = 0; i < PL_COUNT(bad); i++) {
+        pl_tokenizer *t = open_with(bad[i].text, "<s>", "</s>");
+        pl_ids ids = {0};
+        pleach_error err;
+        pleach_message hello = {"user", "hello"};
+        assert_int_equal(pl_chat_encode(t, &hello, 1, &ids, &err), bad[i].status);
+        if (!strstr(err.message, bad[i].words)) fail_msg("%s", err.message);
+        assert_int_equal(ids.n, 0);
+        pl_tokenizer_close(t);
+    }
 }
 
 /* A14 and A03: literals in contents and roles stay text; one BOS, the template's. */
@@ -233,7 +224,7 @@ static void bad_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(renders_like_jinja), cmocka_unit_test(recognised_or_refused),
+        cmocka_unit_test(renders_like_jinja), cmocka_unit_test(named_or_refused),
         cmocka_unit_test(contents_are_not_control),
         cmocka_unit_test(ordinary_tokens_of_the_template), cmocka_unit_test(bad_messages),
     };
