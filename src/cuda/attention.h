@@ -14,11 +14,12 @@
 #define PL_CUDA_ATTENTION_H
 
 #include "device.h"
-#include "kv/cache.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "kv/cache.h"
 
 /* Prepares kernels and tables; pl_cuda_open calls it. */
 pleach_status pl_cuda_attention_open(pl_cuda *d, pleach_error *err);
@@ -94,7 +95,8 @@ size_t pl_cuda_attention_scratch(const pl_cuda *d, pl_kv type, uint32_t n_heads,
                                  uint32_t n_kv_heads, uint32_t head_dim, size_t M, size_t length);
 
 /* out = softmax(q k^T / sqrt(head_dim)) v for each row. Bounded: against exact attention on the
- * decoded cache the error is below 1e-3 of the row's RMS for packed types, 2e-5 for f32 and bf16.
+ * decoded cache the error is below 1e-3 of the row's RMS for packed types, 1e-4 for f32 and bf16
+ * (1e-6 to 1e-5 where scores are of usual size).
  * A number that is not finite reaches rows that see it and no others. */
 void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention *a, void *scratch);
 

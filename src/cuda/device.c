@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 
@@ -68,8 +69,9 @@ static pleach_status start(pl_cuda *d, pleach_error *err)
     void *p;
     PL_TRY(pl_cuda_alloc(d, &p, PL_CUDA_EXCHANGE, "the sums of blocks", err));
     d->exchange = p;
-    return pl_cuda_check(cudaMemsetAsync(p, 0, PL_CUDA_EXCHANGE, d->stream), "clearing memory",
-                         err);
+    PL_TRY(pl_cuda_check(cudaMemsetAsync(p, 0, PL_CUDA_EXCHANGE, d->stream), "clearing memory",
+                         err));
+    return pl_cuda_attention_open(d, err);
 }
 
 pleach_status pl_cuda_open(const char *name, pl_cuda **out, pleach_error *err)

@@ -15,11 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "base/error.h"
 
 typedef struct pl_cuda {
     int index;

@@ -6,12 +6,13 @@
 #ifndef PL_CUDA_TURBOQUANT_H
 #define PL_CUDA_TURBOQUANT_H
 
-#include "codec/turboquant.h"
 #include "device.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "codec/turboquant.h"
 
 /* Puts the code's tables on the device; pl_cuda_open calls it. */
 pleach_status pl_cuda_turboquant_open(pl_cuda *d, pleach_error *err);

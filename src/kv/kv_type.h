@@ -20,7 +20,8 @@ static inline bool pl_kv_is_packed(pl_kv type)
 /* The code of a packed type. */
 static inline pl_turboquant pl_kv_code(pl_kv type, uint32_t dim)
 {
-    return (pl_turboquant){.dim = dim, .key_bits = type >> 4, .value_bits = type & 15};
+    return (pl_turboquant){
+        .dim = dim, .key_bits = (uint32_t)type >> 4, .value_bits = (uint32_t)type & 15};
 }
 
 /* Bytes of one key, of one value, of a head. */

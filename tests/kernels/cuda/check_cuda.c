@@ -101,6 +101,8 @@ static check_cuda_fn *const families[] = {
     check_cuda_viterbi,
     check_cuda_coder,
     check_cuda_limbs,
+    check_cuda_turboquant,
+    check_cuda_attention,
 };
 
 void check_cuda(check *t, const pl_kernels *c, pl_cuda *d)

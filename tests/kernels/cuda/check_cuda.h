@@ -19,6 +19,7 @@ check_cuda_fn check_cuda_device, check_cuda_trellis, check_cuda_rotate, check_cu
     check_cuda_any, check_cuda_dense, check_cuda_affine;
 check_cuda_fn check_cuda_viterbi, check_cuda_coder;
 check_cuda_fn check_cuda_limbs;
+check_cuda_fn check_cuda_turboquant, check_cuda_attention;
 
 /* Device memory for one test, between two guard areas; contents undefined, or a copy of `data`.
  * Ends the program when there is none. */

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention of rows alone: how a row's positions are cut into spans, and how the spans' sums become
+ * its result. A block of threads has one span of one row for up to MOST_HEADS query heads of a key
+ * head; warps and spans leave (max, sum, values) and are added in order. Logarithms are to base 2.
+ *
+ * Letters: D head size, H heads of a block, W its warps. */
+#ifndef PL_CUDA_ATTENTION_CUH
+#define PL_CUDA_ATTENTION_CUH
+
+#include "attention.h"
+#include "attention_layout.h"
+#include "launch.cuh"
+#include "turboquant.cuh"
+
+namespace attention {
+
+enum {
+    PAGE = 64,
+    MOST_HEADS = 4,  /* of a block */
+    MOST_SPANS = 32, /* of each kind */
+    SPAN_PAGES = 4,  /* at least, of a span, where there are as many */
+    PAD = 8          /* numbers between heads in shared memory */
+};
+
+struct rows_args {
+    pl_cuda_kv c;
+    const pl_cuda_row *rows;
+    const float *q;
+    float *out;
+    size_t q_stride, out_stride;
+    uint32_t n_heads, group, chunks; /* query heads of a key head, and blocks that they make */
+    uint32_t most_spans, stored_grid, slots;
+    float scale; /* log2(e) / sqrt(D) */
+    unsigned *arrived; /* [M][n_kv_heads * chunks] */
+    float *parts;      /* [M][n_kv_heads * chunks][slots][part_floats] */
+};
+
+static __host__ __device__ __forceinline__ uint32_t part_floats(uint32_t D)
+{
+    return 2 * MOST_HEADS + MOST_HEADS * D;
+}
+
+/* Spans of positions [first, end), in pages from `page` on. */
+struct spans {
+    uint32_t first, end, page, per, count;
+};
+
+static __device__ __forceinline__ spans cut(uint32_t first, uint32_t end, uint32_t most)
+{
+    spans s = {first, end, first / PAGE, SPAN_PAGES, 0};
+    if (first >= end) return s;
+    uint32_t pages = (end + PAGE - 1) / PAGE - s.page;
+    s.per = max((uint32_t)SPAN_PAGES, (pages + most - 1) / most);
+    s.count = (pages + s.per - 1) / s.per;
+    return s;
+}
+
+/* What a row sees as the layer stores it, and as recent tokens: of its position alone. */
+struct plan {
+    spans stored, recent;
+};
+
+static __device__ __forceinline__ plan make_plan(const rows_args &a, uint32_t position)
+{
+    uint32_t first = a.c.window && position >= a.c.window ? position - a.c.window + 1 : 0;
+    uint32_t end = position + 1, from = end;
+    if (a.c.recent) from = (position / PAGE - position / PAGE % a.c.recent) * PAGE;
+    plan p;
+    p.stored = cut(first, min(end, from), a.most_spans);
+    p.recent = cut(max(first, from), end, a.most_spans);
+    return p;
+}
+
+/* What a block is to do. */
+struct task {
+    size_t m;
+    pl_cuda_row row;
+    uint32_t head, chunk, H; /* key head, which of its chunks, and query heads in it */
+    bool recent;
+    uint32_t first, end; /* positions */
+    uint32_t page;       /* of the span's beginning */
+    uint32_t slot, spans;
+    plan p;
+};
+
+/* False: nothing. */
+static __device__ __forceinline__ bool find_task(const rows_args &a, task &t)
+{
+    t.m = blockIdx.z;
+    t.row = a.rows[t.m];
+    if (t.row.position == PL_CUDA_NO_ROW) return false;
+    t.head = blockIdx.y / a.chunks;
+    t.chunk = blockIdx.y % a.chunks;
+    t.H = min((uint32_t)MOST_HEADS, a.group - t.chunk * MOST_HEADS);
+    t.p = make_plan(a, t.row.position);
+    t.slot = blockIdx.x;
+    t.recent = t.slot >= a.stored_grid;
+    const uint32_t i = t.recent ? t.slot - a.stored_grid : t.slot;
+    if (i >= (t.recent ? t.p.recent.count : t.p.stored.count)) return false;
+    const uint32_t per = t.recent ? t.p.recent.per : t.p.stored.per;
+    t.page = (t.recent ? t.p.recent.page : t.p.stored.page) + i * per;
+    t.first = max(t.recent ? t.p.recent.first : t.p.stored.first, t.page * PAGE);
+    t.end = min(t.recent ? t.p.recent.end : t.p.stored.end, (t.page + per) * PAGE);
+    t.spans = t.p.stored.count + t.p.recent.count;
+    return true;
+}
+
+static __device__ __forceinline__ float *heads_of(float *base, size_t stride, const rows_args &a,
+                                                  const task &t)
+{
+    return base + t.m * stride +
+           ((size_t)t.head * a.group + t.chunk * MOST_HEADS) * a.c.head_dim;
+}
+
+/* 2^x for x <= 0 and NaN; what saw nothing has a maximum of -infinity and weighs nothing. */
+static __device__ __forceinline__ float weight(float max, float most)
+{
+    return max == -INFINITY ? 0.0f : exp2f(max - most);
+}
+
+/* One head in shared memory, by a warp: the inverse of the rotation. */
+static __device__ __forceinline__ void unrotate_shared(float *x, uint32_t D, int lane)
+{
+    for (uint32_t at = 0, block; at < D; at += block) {
+        block = 1u << (31 - __clz(D - at));
+        for (uint32_t stride = 1; stride < block; stride *= 2) {
+            __syncwarp();
+            for (uint32_t i = lane; i < block / 2; i += 32) {
+                float *low = x + at + (i / stride * 2 * stride + i % stride), b = low[stride];
+                float a = *low;
+                *low = a + b;
+                low[stride] = a - b;
+            }
+        }
+        __syncwarp();
+        const float factor = rsqrtf((float)block);
+        for (uint32_t i = at + lane; i < at + block; i += 32) {
+            uint32_t sign = pl_tq.signs[pl_tq_dim(D)][i / 32] >> i % 32 << 31;
+            x[i] = __uint_as_float(__float_as_uint(x[i] * factor) ^ sign);
+        }
+    }
+    __syncwarp();
+}
+
+/* What warps leave in shared memory: [W][MOST_HEADS] each, then [W][H][D + PAD]. */
+struct warp_sums {
+    float *max, *sum, *out;
+    uint32_t stride; /* D + PAD */
+};
+
+static __host__ __device__ __forceinline__ size_t warp_sums_bytes(uint32_t W, uint32_t H,
+                                                                  uint32_t D)
+{
+    return sizeof(float) * W * (2 * MOST_HEADS + H * (D + PAD));
+}
+
+static __device__ __forceinline__ warp_sums warp_sums_at(void *shared, uint32_t W, uint32_t D)
+{
+    float *p = (float *)shared;
+    return {p, p + W * MOST_HEADS, p + 2 * W * MOST_HEADS, D + PAD};
+}
+
+static __device__ __forceinline__ float most_of_warp(float x)
+{
+#pragma unroll
+    for (int i = 16; i; i /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, i));
+    return x;
+}
+
+static __device__ __forceinline__ float sum_of_warp(float x)
+{
+#pragma unroll
+    for (int i = 16; i; i /= 2) x += __shfl_xor_sync(~0u, x, i);
+    return x;
+}
+
+/* In shared memory, of the parts that are added: weights, and by head what they come to. */
+struct weights {
+    float factor[2 * MOST_SPANS][MOST_HEADS], max[MOST_HEADS], sum[MOST_HEADS];
+};
+
+/* Weights of n parts, by a warp for head h; max_at(i), sum_at(i) read a part's. */
+template <typename Max, typename Sum>
+static __device__ __forceinline__ void weigh(weights &w, uint32_t h, uint32_t n, int lane,
+                                             Max max_at, Sum sum_at)
+{
+    float max[2], sum[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const uint32_t i = 32 * j + lane;
+        max[j] = i < n ? max_at(i) : -INFINITY;
+        sum[j] = i < n ? sum_at(i) : 0.0f;
+    }
+    const float most = most_of_warp(fmaxf(max[0], max[1]));
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const float f = weight(max[j], most);
+        sum[j] *= f;
+        if (32 * j + lane < n) w.factor[32 * j + lane][h] = f;
+    }
+    const float all = sum_of_warp(sum[0] + sum[1]);
+    if (lane == 0) {
+        w.max[h] = most;
+        w.sum[h] = all;
+    }
+}
+
+/* Un-rotates the sums of a head by a warp, adds those of recent tokens (one a span from `parts` on)
+ * and divides. DIM 0: any head size. */
+template <int DIM>
+static __device__ __forceinline__ void emit_head(const rows_args &a, const task &t, weights &w,
+                                                 float *result, const float *parts, bool rotated,
+                                                 uint32_t h, int lane)
+{
+    const uint32_t D = DIM ? DIM : a.c.head_dim, part = part_floats(D), n = t.p.stored.count;
+    float *out = heads_of(a.out, a.out_stride, a, t) + h * D, *x = result + h * D;
+    const float total = w.sum[h];
+    if constexpr (DIM != 0) {
+        float r[DIM / 32];
+#pragma unroll
+        for (int i = 0; i < DIM / 32; i++) r[i] = x[32 * i + lane];
+        if (rotated) pl_tq_unrotate<DIM>(r, lane);
+#pragma unroll
+        for (int i = 0; i < DIM / 32; i++) {
+            for (uint32_t s = n; s < t.spans && parts; s++)
+                r[i] += w.factor[s][h] *
+                        __ldcg(parts + (size_t)(s - n) * part + h * D + 32 * i + lane);
+            out[32 * i + lane] = r[i] / total;
+        }
+    } else {
+        if (rotated) unrotate_shared(x, D, lane);
+        for (uint32_t i = lane; i < D; i += 32) {
+            float y = x[i];
+            for (uint32_t s = n; s < t.spans && parts; s++)
+                y += w.factor[s][h] * __ldcg(parts + (size_t)(s - n) * part + h * D + i);
+            out[i] = y / total;
+        }
+    }
+}
+
+/* The row's result from all spans in order, by the block that came last. */
+template <int DIM>
+static __device__ __forceinline__ void add_spans(const rows_args &a, const task &t, weights &w,
+                                                 float *result)
+{
+    enum { AHEAD = 16 }; /* spans read before their weights are known */
+    const uint32_t D = DIM ? DIM : a.c.head_dim, part = part_floats(D), n = t.p.stored.count;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = t.H * D;
+    const float *parts = a.parts + (t.m * gridDim.y + blockIdx.y) * (size_t)a.slots * part;
+    const float *values = parts + 2 * MOST_HEADS;
+    float ahead[AHEAD];
+#pragma unroll
+    for (int s = 0; s < AHEAD; s++)
+        ahead[s] = s < n && threadIdx.x < count
+                       ? __ldcg(values + (size_t)s * part + threadIdx.x)
+                       : 0.0f;
+    if (warp < t.H) {
+        auto at = [&](uint32_t i) {
+            return parts + (size_t)(i < n ? i : a.stored_grid + i - n) * part + warp;
+        };
+        weigh(
+            w, warp, t.spans, lane, [&](uint32_t i) { return __ldcg(at(i)); },
+            [&](uint32_t i) { return __ldcg(at(i) + MOST_HEADS); });
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+        const uint32_t h = i / D;
+        float x = 0;
+#pragma unroll
+        for (int s = 0; s < AHEAD; s++)
+            if (s < n)
+                x += w.factor[s][h] *
+                     (i == threadIdx.x ? ahead[s] : __ldcg(values + (size_t)s * part + i));
+        for (uint32_t s = AHEAD; s < n; s++) x += w.factor[s][h] * __ldcg(values + (size_t)s * part + i);
+        result[i] = x;
+    }
+    __syncthreads();
+    if (warp < t.H)
+        emit_head<DIM>(a, t, w, result, values + (size_t)a.stored_grid * part,
+                       n && a.c.type > PL_KV_BF16, warp, lane);
+}
+
+/* Adds the warps' sums, then the spans'. Every thread of the block comes here, what warps left is
+ * in `left`; `result` has room for MOST_HEADS * D numbers beside it. */
+template <int DIM>
+static __device__ __forceinline__ void finish(const rows_args &a, const task &t,
+                                              const warp_sums &left, float *result)
+{
+    __shared__ weights w;
+    __shared__ bool last;
+    const uint32_t D = DIM ? DIM : a.c.head_dim, W = blockDim.x / 32, part = part_floats(D);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const bool alone = t.spans == 1;
+    __syncthreads();
+    if (warp < t.H)
+        weigh(
+            w, warp, W, lane, [&](uint32_t i) { return left.max[i * MOST_HEADS + warp]; },
+            [&](uint32_t i) { return left.sum[i * MOST_HEADS + warp]; });
+    __syncthreads();
+    float *mine = a.parts + ((t.m * gridDim.y + blockIdx.y) * (size_t)a.slots + t.slot) * part;
+    float *to = alone ? result : mine + 2 * MOST_HEADS;
+    for (uint32_t i = threadIdx.x; i < t.H * D; i += blockDim.x) {
+        const uint32_t h = i / D;
+        float x = 0;
+#pragma unroll 8
+        for (uint32_t k = 0; k < W; k++)
+            x += w.factor[k][h] * left.out[(k * t.H + h) * left.stride + i % D];
+        to[i] = x;
+    }
+    if (alone) {
+        __syncthreads();
+        if (warp < t.H)
+            emit_head<DIM>(a, t, w, result, NULL, !t.recent && a.c.type > PL_KV_BF16, warp, lane);
+        return;
+    }
+    if (threadIdx.x < t.H) {
+        mine[threadIdx.x] = w.max[threadIdx.x];
+        mine[MOST_HEADS + threadIdx.x] = w.sum[threadIdx.x];
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned *arrived = a.arrived + t.m * gridDim.y + blockIdx.y;
+        last = atomicAdd(arrived, 1) == t.spans - 1;
+        if (last) *arrived = 0;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    add_spans<DIM>(a, t, w, result);
+}
+
+} // namespace attention
+
+#endif
