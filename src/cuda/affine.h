@@ -21,8 +21,8 @@ typedef struct pl_cuda_affine {
     bool rounded;         /* MLX: each step of q * scale + bias is rounded to that type */
     float offset;         /* without biases w = (q - offset) * scale */
     void *codes;          /* device [out][in * bits / 32] words; owned, as are */
-    void *scales;         /* [out][in / group] and */
-    void *biases;         /* the same, or NULL */
+    void *scales;         /* [out][in / group], with `biased` pairs of scale and bias */
+    bool biased;
     uint64_t bytes;
 } pl_cuda_affine;
 
@@ -32,9 +32,13 @@ pleach_status pl_cuda_affine_open(pl_cuda *d, const pl_weight *w, pl_cuda_affine
                                   pleach_error *err);
 void pl_cuda_affine_close(pl_cuda_affine *w); /* accepts a zeroed one */
 
-/* As pl_cuda_dense_run with the numbers that pl_weight_rows_f32 gives, bit for bit. */
+/* As pl_cuda_dense_run with the numbers that pl_weight_rows_f32 gives, bit for bit. From
+ * PL_CUDA_AFFINE_MANY rows on they are worked out some 32 MB at a time and go to cuBLAS, MLX's of
+ * bf16 as bf16, the others as f32. */
+enum { PL_CUDA_AFFINE_MANY = 48 };
+size_t pl_cuda_affine_scratch(const pl_cuda *d, const pl_cuda_affine *w, size_t M);
 void pl_cuda_affine_run(const pl_cuda *d, const pl_cuda_affine *w, const float *x, size_t M,
-                        float *y, const float *scale, const float *bias);
+                        float *y, const float *scale, const float *bias, void *scratch);
 /* As pl_cuda_dense_rows. */
 void pl_cuda_affine_rows(const pl_cuda *d, const pl_cuda_affine *w, const int32_t *ids, size_t n,
                          float *dst);

@@ -4,11 +4,21 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "many_rows.h"
 #include "row_product.cuh"
 
-static __device__ __forceinline__ float number(float x) { return x; }
-static __device__ __forceinline__ float number(__half x) { return __half2float(x); }
-static __device__ __forceinline__ float number(__nv_bfloat16 x) { return __bfloat162float(x); }
+static __device__ __forceinline__ float number(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float number(__half x)
+{
+    return __half2float(x);
+}
+static __device__ __forceinline__ float number(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
 
 /* Rows of T, each filled up to whole eights. */
 template <class T> struct dense_reader {
@@ -30,15 +40,39 @@ template <class T> struct dense_reader {
     }
 };
 
+static size_t stride_of(const pl_cuda_dense *w)
+{
+    return (w->in + 7) / 8 * 8;
+}
+
 template <class T> static dense_reader<T> reader(const pl_cuda_dense *w)
 {
-    return {(const T *)w->data, (uint32_t)((w->in + 7) / 8 * 8)};
+    return {(const T *)w->data, (uint32_t)stride_of(w)};
+}
+
+static bool goes_to_blas(const pl_cuda *d, const pl_cuda_dense *w, size_t M)
+{
+    return M > PL_CUDA_DENSE_FEW && !d->batch_invariant && d->blas && w->type != PL_F16;
+}
+
+static pl_cuda_numbers numbers_of(const pl_cuda_dense *w)
+{
+    return {w->type == PL_BF16 ? CUDA_R_16BF : CUDA_R_32F, w->data, w->out, w->in, stride_of(w)};
+}
+
+size_t pl_cuda_dense_scratch(const pl_cuda *d, const pl_cuda_dense *w, size_t M)
+{
+    pl_cuda_numbers numbers = numbers_of(w);
+    return goes_to_blas(d, w, M) ? pl_cuda_many_scratch(&numbers, M) : 0;
 }
 
 void pl_cuda_dense_run(const pl_cuda *d, const pl_cuda_dense *w, const float *x, size_t M, float *y,
-                       const float *scale, const float *bias)
+                       const float *scale, const float *bias, void *scratch)
 {
-    if (w->type == PL_BF16)
+    pl_cuda_numbers numbers = numbers_of(w);
+    if (goes_to_blas(d, w, M))
+        pl_cuda_many_run(d, &numbers, x, M, y, w->out, scale, bias, scratch);
+    else if (w->type == PL_BF16)
         pl_row_run(d, reader<__nv_bfloat16>(w), w->out, w->in, x, M, y, scale, bias);
     else if (w->type == PL_F16)
         pl_row_run(d, reader<__half>(w), w->out, w->in, x, M, y, scale, bias);

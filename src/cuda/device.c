@@ -8,6 +8,7 @@
 #include "attention.h"
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "blas.h"
 
 pleach_status pl_cuda_check(cudaError_t status, const char *doing, pleach_error *err)
 {
@@ -93,6 +94,7 @@ pleach_status pl_cuda_open(const char *name, pl_cuda **out, pleach_error *err)
 void pl_cuda_close(pl_cuda *d)
 {
     if (!d) return;
+    pl_cuda_blas_close(d);
     pl_cuda_free(d->exchange);
     if (d->stream) cudaStreamDestroy(d->stream);
     pl_free(d);

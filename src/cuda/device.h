@@ -31,6 +31,8 @@ typedef struct pl_cuda {
     bool chained; /* launches may begin before the one before has ended (programmatic dependent
                      launch): kernels wait by themselves before they read its results */
     bool batch_invariant; /* one class of kernels for every number of rows: linear.h */
+    struct cublasContext *blas; /* blas.h; NULL until somebody needs it */
+    void *blas_workspace;
     uint32_t *exchange; /* PL_CUDA_EXCHANGE bytes in which blocks of one kernel hand each other sums;
                            all zero between kernels */
 } pl_cuda;

@@ -10,7 +10,10 @@
 
 enum { PL_RUN_OWN = 8, PL_RUN_MOST = 8192 }; /* numbers of a thread and, at most, of a run */
 
-static inline bool pl_aligned16(const void *p) { return (uintptr_t)p % 16 == 0; }
+static inline bool pl_aligned16(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
 
 /* Threads for a run of n numbers. */
 static inline unsigned pl_run_threads(size_t n)

@@ -8,7 +8,44 @@
 
 #include "base/compiler.h"
 #include "trellis_any.h"
+#include "trellis_limbs.h"
 #include "vector.h"
+
+/* ---- classes of trellis products ------------------------------------------------------------- */
+
+typedef struct trellis_class {
+    pleach_status (*prepare)(pl_cuda *d, pleach_error *err); /* or NULL */
+    bool (*serves)(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
+    size_t (*scratch)(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
+    void (*run)(const pl_cuda *d, const pl_cuda_product *p, void *scratch);
+} trellis_class;
+
+#define CLASS(name, prepare)                                                                       \
+    {                                                                                              \
+        prepare, pl_cuda_trellis_##name##_serves, pl_cuda_trellis_##name##_scratch,                \
+            pl_cuda_trellis_##name##_run                                                           \
+    }
+
+/* The first that serves; the last serves everything, and has the same bits for every M. */
+static const trellis_class classes[] = {
+    CLASS(limbs, pl_cuda_trellis_limbs_prepare),
+    CLASS(any, NULL),
+};
+
+static const trellis_class *const any = &classes[PL_COUNT(classes) - 1];
+
+static const trellis_class *choose(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
+{
+    for (const trellis_class *c = classes; !d->batch_invariant && c < any; c++)
+        if (c->serves(d, w, M)) return c;
+    return any;
+}
+
+static pleach_status prepare_classes(pl_cuda *d, pleach_error *err)
+{
+    for (const trellis_class *c = classes; c < any; c++) PL_TRY(c->prepare(d, err));
+    return PLEACH_OK;
+}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -27,6 +64,7 @@ static pleach_status open_weight(pl_cuda *d, const pl_weight *w, pl_cuda_linear 
                                  pleach_error *err)
 {
     if (w->coding == PL_CODING_TRELLIS) {
+        PL_TRY(prepare_classes(d, err));
         PL_TRY(pl_cuda_trellis_open(d, &w->trellis, w->weight->data, w->scales->data, &l->trellis,
                                     err));
         l->bytes += l->trellis.bytes;
@@ -72,34 +110,6 @@ void pl_cuda_linear_close(pl_cuda_linear *l)
     pl_cuda_free(l->output_scale);
     pl_cuda_free(l->bias);
     *l = (pl_cuda_linear){0};
-}
-
-/* ---- classes of trellis products ------------------------------------------------------------- */
-
-typedef struct trellis_class {
-    bool (*serves)(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
-    size_t (*scratch)(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
-    void (*run)(const pl_cuda *d, const pl_cuda_product *p, void *scratch);
-} trellis_class;
-
-#define CLASS(name)                                                                                \
-    {                                                                                              \
-        pl_cuda_trellis_##name##_serves, pl_cuda_trellis_##name##_scratch,                         \
-            pl_cuda_trellis_##name##_run                                                           \
-    }
-
-/* The first that serves; the last serves everything, and has the same bits for every M. */
-static const trellis_class classes[] = {
-    CLASS(any),
-};
-
-static const trellis_class *const any = &classes[PL_COUNT(classes) - 1];
-
-static const trellis_class *choose(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
-{
-    for (const trellis_class *c = classes; !d->batch_invariant && c < any; c++)
-        if (c->serves(d, w, M)) return c;
-    return any;
 }
 
 /* ---- applying -------------------------------------------------------------------------------- */
@@ -153,6 +163,8 @@ static void plan_inputs(const pl_cuda_linear *const *layers, size_t n, const flo
 
 static size_t product_scratch(const pl_cuda *d, const pl_cuda_linear *l, size_t M)
 {
+    if (l->dense.data) return pl_cuda_dense_scratch(d, &l->dense, M);
+    if (l->affine.codes) return pl_cuda_affine_scratch(d, &l->affine, M);
     return l->trellis.codes ? choose(d, &l->trellis, M)->scratch(d, &l->trellis, M) : 0;
 }
 
@@ -202,9 +214,9 @@ static void run_product(const pl_cuda *d, const pl_cuda_linear *l, const pl_cuda
     if (l->trellis.codes)
         choose(d, &l->trellis, p->M)->run(d, p, scratch);
     else if (l->affine.codes)
-        pl_cuda_affine_run(d, &l->affine, p->x, p->M, p->y, p->output_scale, p->bias);
+        pl_cuda_affine_run(d, &l->affine, p->x, p->M, p->y, p->output_scale, p->bias, scratch);
     else
-        pl_cuda_dense_run(d, &l->dense, p->x, p->M, p->y, p->output_scale, p->bias);
+        pl_cuda_dense_run(d, &l->dense, p->x, p->M, p->y, p->output_scale, p->bias, scratch);
 }
 
 static void run_products(const pl_cuda *d, const pl_cuda_linear *const *layers, size_t n,
@@ -243,14 +255,40 @@ void pl_cuda_linear_apply(const pl_cuda *d, const pl_cuda_linear *const *layers,
     }
 }
 
+/* Whether one launch does gate, up and what is between them. */
+static bool swiglu_is_one(const pl_cuda *d, const pl_cuda_linear *gate, const pl_cuda_linear *up,
+                          size_t M)
+{
+    return !d->batch_invariant && gate->trellis.codes && up->trellis.codes && gate->in == up->in &&
+           gate->out == up->out && !gate->rotate_out.block && !up->rotate_out.block &&
+           same_rotation(&gate->rotate_in, &up->rotate_in) &&
+           pl_cuda_trellis_limbs_swiglu_serves(d, &gate->trellis, &up->trellis, M);
+}
+
+static void run_swiglu(const pl_cuda *d, const pl_cuda_linear *gate, const pl_cuda_linear *up,
+                       const float *x, bool rotated, size_t M, float *y, void *scratch)
+{
+    pl_cuda_rotation r = {gate->input_signs, gate->rotate_in.block};
+    if (r.block && !rotated) {
+        pl_cuda_rotate(d, scratch, x, gate->in, M, &r);
+        x = scratch;
+    }
+    pl_cuda_product products[] = {product_of(gate, x, M, y), product_of(up, x, M, y)};
+    pl_cuda_trellis_limbs_swiglu(d, &products[0], &products[1], NULL);
+}
+
 void pl_cuda_linear_swiglu(const pl_cuda *d, const pl_cuda_linear *gate, const pl_cuda_linear *up,
                            const float *x, bool rotated, size_t M, float *y, void *scratch)
 {
     const pl_cuda_linear *layers[] = {gate, up};
     cursor at = {.base = scratch};
+    if (!M) return;
+    if (swiglu_is_one(d, gate, up, M)) {
+        run_swiglu(d, gate, up, x, rotated, M, y, scratch);
+        return;
+    }
     float *up_y = take(&at, M * up->out * sizeof *up_y);
-    pl_cuda_linear_apply(d, layers, 2, x, rotated, M, (float *const[]){y, up_y},
-                         at.base + at.used);
+    pl_cuda_linear_apply(d, layers, 2, x, rotated, M, (float *const[]){y, up_y}, at.base + at.used);
     pl_cuda_silu_mul(d, y, y, up_y, gate->out, M, NULL);
 }
 

@@ -6,6 +6,7 @@
 #include "affine.h"
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "blas.h"
 #include "dense.h"
 #include "format/block_types.h"
 
@@ -67,10 +68,10 @@ pleach_status pl_cuda_dense_open(pl_cuda *d, const pl_weight *w, pl_cuda_dense *
 {
     stage s = {0};
     pl_dtype type = w->weight->type;
-    *out = (pl_cuda_dense){.type = type == PL_F16 || type == PL_BF16 ? type : PL_F32,
-                           .out = w->out,
-                           .in = w->in};
+    *out = (pl_cuda_dense){
+        .type = type == PL_F16 || type == PL_BF16 ? type : PL_F32, .out = w->out, .in = w->in};
     pleach_status status = upload_dense(d, w, out, &s, err);
+    if (status == PLEACH_OK) status = pl_cuda_blas_open(d, err);
     pl_free(s.host);
     if (status != PLEACH_OK) pl_cuda_dense_close(out);
     return status;
@@ -96,8 +97,8 @@ typedef struct patch {
 typedef struct block_kind {
     pl_dtype type;
     uint8_t bits, group, offset;
-    uint8_t d, base; /* where the fp16 factor and base of the block are; base 255: none */
-    patch ones[3], units[2]; /* codes that give 1; factors of sub-blocks that give 1 */
+    uint8_t d, base;         /* where the fp16 factor and base of the block are; base 255: none */
+    patch ones[2], units[3]; /* codes that give 1; factors of sub-blocks that give 1 */
 } block_kind;
 
 enum { NO_BASE = 255, MOST_BLOCK = 256 };
@@ -109,9 +110,16 @@ static const block_kind kinds[] = {
     {PL_Q5_1, 5, 32, 0, 0, 2, {{4, 4, 0}, {8, 16, 0x11}}, {{0}}},
     {PL_Q8_0, 8, 32, 128, 0, NO_BASE, {{2, 32, 1}}, {{0}}},
     {PL_Q2_K, 2, 16, 0, 80, 82, {{16, 64, 0x55}}, {{0, 16, 1}}},
-    {PL_Q3_K, 3, 16, 4, 108, NO_BASE, {{0, 32, 0xff}, {32, 64, 0x55}}, {{96, 8, 0x11}, {104, 4, 0xaa}}},
-    {PL_Q4_K, 4, 32, 0, 0, 2, {{16, 128, 0x11}}, {{4, 4, 1}, {8, 8, 0}}},
-    {PL_Q5_K, 5, 32, 0, 0, 2, {{16, 32, 0}, {48, 128, 0x11}}, {{4, 4, 1}, {8, 8, 0}}},
+    {PL_Q3_K,
+     3,
+     16,
+     4,
+     108,
+     NO_BASE,
+     {{0, 32, 0xff}, {32, 64, 0x55}},
+     {{96, 8, 0x11}, {104, 4, 0xaa}}},
+    {PL_Q4_K, 4, 32, 0, 0, 2, {{16, 128, 0x11}}, {{4, 4, 1}, {8, 4, 0}, {12, 4, 1}}},
+    {PL_Q5_K, 5, 32, 0, 0, 2, {{16, 32, 0}, {48, 128, 0x11}}, {{4, 4, 1}, {8, 4, 0}, {12, 4, 1}}},
     {PL_Q6_K, 6, 16, 32, 208, NO_BASE, {{0, 128, 0x11}, {128, 64, 0xaa}}, {{192, 16, 1}}},
 };
 
@@ -147,28 +155,38 @@ static void pack(uint8_t *dst, size_t first, const float *codes, size_t n, uint3
     }
 }
 
+/* Where a row's scales and biases go: numbers of `size` bytes, with biases in pairs. */
+typedef struct row_scales {
+    uint8_t *to;
+    size_t size;
+    bool biased;
+} row_scales;
+
+static void put_scale(const row_scales *s, size_t group, const void *scale, const void *bias)
+{
+    uint8_t *to = s->to + group * s->size * (s->biased ? 2 : 1);
+    memcpy(to, scale, s->size);
+    if (s->biased) memcpy(to + s->size, bias, s->size);
+}
+
 /* One row: its codes, and scales and biases as fp16 for groups of a whole block, else f32. */
 static void split_row(const block_kind *k, const uint8_t *block, size_t in, uint8_t *codes,
-                      uint8_t *scales, uint8_t *biases)
+                      const row_scales *scales)
 {
     const pl_dtype_info *info = pl_dtype_get(k->type);
     size_t n = info->block_elements;
-    float x[MOST_BLOCK];
+    float x[MOST_BLOCK], bases[MOST_BLOCK];
     for (size_t first = 0; first < in; first += n, block += info->block_bytes) {
         decode_patched(k, block, k->units, PL_COUNT(k->units), 0x3c00, 0, x);
         pack(codes, first, x, n, k->bits, k->offset);
         if (n == k->group) {
-            memcpy(scales + first / n * 2, block + k->d, 2);
-            if (biases) memcpy(biases + first / n * 2, block + k->base, 2);
+            put_scale(scales, first / n, block + k->d, &block[k->base == NO_BASE ? 0 : k->base]);
             continue;
         }
         decode_patched(k, block, k->ones, PL_COUNT(k->ones), -1, 0, x);
+        decode_patched(k, block, NULL, 0, 0, -1, bases);
         for (size_t i = 0; i < n; i += k->group)
-            memcpy(scales + (first + i) / k->group * 4, &x[i], 4);
-        if (!biases) continue;
-        decode_patched(k, block, NULL, 0, 0, -1, x);
-        for (size_t i = 0; i < n; i += k->group)
-            memcpy(biases + (first + i) / k->group * 4, &x[i], 4);
+            put_scale(scales, (first + i) / k->group, &x[i], &bases[i]);
     }
 }
 
@@ -187,41 +205,47 @@ static void describe(const pl_weight *w, pl_cuda_affine *a)
     if (w->coding == PL_CODING_AFFINE) {
         a->type = w->scales->type;
         a->rounded = a->type != PL_F32;
+        a->biased = true;
         return;
     }
     a->bits = k->bits;
     a->group = k->group;
     a->offset = k->offset;
+    a->biased = k->base != NO_BASE;
     a->type = k->group == pl_dtype_get(k->type)->block_elements ? PL_F16 : PL_F32;
 }
 
-/* stages: codes, scales, biases. */
-static pleach_status upload_affine(pl_cuda *d, const pl_weight *w, pl_cuda_affine *a,
-                                   stage stages[3], pleach_error *err)
+static void take_row(const pl_weight *w, size_t row, uint8_t *codes, size_t code_bytes,
+                     const row_scales *to)
 {
-    const block_kind *k = w->coding == PL_CODING_AFFINE ? NULL : find_kind(w->weight->type);
-    size_t code_bytes = w->in * a->bits / 8, scale_bytes = w->in / a->group * number_bytes(a->type);
-    bool biased = !k || k->base != NO_BASE;
-    PL_TRY(open_stage(d, &stages[0], code_bytes, w->out, &a->codes, &a->bytes, err));
-    PL_TRY(open_stage(d, &stages[1], scale_bytes, w->out, &a->scales, &a->bytes, err));
-    if (biased) PL_TRY(open_stage(d, &stages[2], scale_bytes, w->out, &a->biases, &a->bytes, err));
-    for (size_t row = 0; row < w->out; row += stages[0].rows) {
-        size_t n = PL_MIN(stages[0].rows, w->out - row); /* the other stages hold more */
-        if (k) memset(stages[0].host, 0, n * code_bytes);
+    const uint8_t *stored = pl_tensor_row(w->weight, row);
+    if (w->coding != PL_CODING_AFFINE) {
+        memset(codes, 0, code_bytes);
+        split_row(find_kind(w->weight->type), stored, w->in, codes, to);
+        return;
+    }
+    const uint8_t *scales = pl_tensor_row(w->scales, row), *biases = pl_tensor_row(w->biases, row);
+    memcpy(codes, stored, code_bytes);
+    for (size_t g = 0; g < w->in / w->group_size; g++)
+        put_scale(to, g, scales + g * to->size, biases + g * to->size);
+}
+
+static pleach_status upload_affine(pl_cuda *d, const pl_weight *w, pl_cuda_affine *a, stage *codes,
+                                   stage *scales, pleach_error *err)
+{
+    size_t size = number_bytes(a->type), bytes = a->in * a->bits / 8;
+    size_t scale_bytes = a->in / a->group * size * (a->biased ? 2 : 1);
+    PL_TRY(open_stage(d, codes, bytes, a->out, &a->codes, &a->bytes, err));
+    PL_TRY(open_stage(d, scales, scale_bytes, a->out, &a->scales, &a->bytes, err));
+    size_t most = PL_MIN(codes->rows, scales->rows);
+    for (size_t row = 0; row < a->out; row += most) {
+        size_t n = PL_MIN(most, a->out - row);
         for (size_t i = 0; i < n; i++) {
-            uint8_t *codes = stages[0].host + i * code_bytes;
-            uint8_t *scales = stages[1].host + i * scale_bytes;
-            uint8_t *biases = biased ? stages[2].host + i * scale_bytes : NULL;
-            const void *stored = pl_tensor_row(w->weight, row + i);
-            if (k) {
-                split_row(k, stored, w->in, codes, scales, biases);
-                continue;
-            }
-            memcpy(codes, stored, code_bytes);
-            memcpy(scales, pl_tensor_row(w->scales, row + i), scale_bytes);
-            memcpy(biases, pl_tensor_row(w->biases, row + i), scale_bytes);
+            row_scales to = {scales->host + i * scale_bytes, size, a->biased};
+            take_row(w, row + i, codes->host + i * bytes, bytes, &to);
         }
-        for (int i = 0; i < 2 + biased; i++) PL_TRY(send(&stages[i], row, n, err));
+        PL_TRY(send(codes, row, n, err));
+        PL_TRY(send(scales, row, n, err));
     }
     return PLEACH_OK;
 }
@@ -229,10 +253,12 @@ static pleach_status upload_affine(pl_cuda *d, const pl_weight *w, pl_cuda_affin
 pleach_status pl_cuda_affine_open(pl_cuda *d, const pl_weight *w, pl_cuda_affine *out,
                                   pleach_error *err)
 {
-    stage stages[3] = {{0}};
+    stage codes = {0}, scales = {0};
     describe(w, out);
-    pleach_status status = upload_affine(d, w, out, stages, err);
-    for (int i = 0; i < 3; i++) pl_free(stages[i].host);
+    pleach_status status = upload_affine(d, w, out, &codes, &scales, err);
+    if (status == PLEACH_OK) status = pl_cuda_blas_open(d, err);
+    pl_free(codes.host);
+    pl_free(scales.host);
     if (status != PLEACH_OK) pl_cuda_affine_close(out);
     return status;
 }
@@ -241,6 +267,5 @@ void pl_cuda_affine_close(pl_cuda_affine *w)
 {
     pl_cuda_free(w->codes);
     pl_cuda_free(w->scales);
-    pl_cuda_free(w->biases);
     *w = (pl_cuda_affine){0};
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows are cut into runs of whole blocks, one for a thread block each. Blocks of more than
- * PL_RUN_MOST numbers are transformed in such parts, the strides between those over global memory. */
+ * PL_RUN_MOST numbers are transformed in such parts, the strides between those over global memory.
+ */
 #include "rotate.h"
 
 #include <cmath>
@@ -28,8 +29,8 @@ static __device__ __forceinline__ float finish(const steps &s, float x, size_t a
 }
 
 /* block: strides below it are taken here. */
-static __global__ void __launch_bounds__(1024) rotate_runs(float *y, const float *x, size_t n, size_t run, size_t block,
-                                   bool vector, steps s)
+static __global__ void __launch_bounds__(1024)
+    rotate_runs(float *y, const float *x, size_t n, size_t run, size_t block, bool vector, steps s)
 {
     extern __shared__ float shared[];
     size_t first = blockIdx.x * run, length = min(run, n - first);
@@ -69,8 +70,8 @@ static void launch(const pl_cuda *d, float *y, const float *x, size_t n, size_t 
     enum { MOST_ROWS = 32768 }; /* of a launch: the grid's second dimension */
     size_t inner = block < PL_RUN_MOST ? block : PL_RUN_MOST;
     size_t run = pl_run_length(n, inner, RUN);
-    bool vector = n % 4 == 0 && run % 4 == 0 && pl_aligned16(x) && pl_aligned16(y) &&
-                  pl_aligned16(s.before);
+    bool vector =
+        n % 4 == 0 && run % 4 == 0 && pl_aligned16(x) && pl_aligned16(y) && pl_aligned16(s.before);
     steps first = s, between = {NULL, 1.0f, NULL, NULL, NULL}, last = s;
     if (inner < block) {
         first = between;

@@ -16,8 +16,8 @@ typedef struct pl_cuda_rotation {
     size_t block;       /* a power of two that divides n; 0: no rotation */
 } pl_cuda_rotation;
 
-/* y[m] = rotation of x[m] (pl_rotate_fn, kernels/kernels.h) for M rows of n numbers that follow each
- * other; y may be x, else they do not overlap. Exact: the bits of the CPU's. */
+/* y[m] = rotation of x[m] (pl_rotate_fn, kernels/kernels.h) for M rows of n numbers that follow
+ * each other; y may be x, else they do not overlap. Exact: the bits of the CPU's. */
 void pl_cuda_rotate(const pl_cuda *d, float *y, const float *x, size_t n, size_t M,
                     const pl_cuda_rotation *r);
 /* y[m] = scale * (inverse rotation of y[m]) + bias, in place: a layer's output side. scale and bias

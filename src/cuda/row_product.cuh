@@ -39,10 +39,9 @@ static __device__ __forceinline__ void pl_row_load_x(float x[8], const float *ro
 }
 
 template <class W, int MT>
-static __device__ __forceinline__ void pl_row_multiply(float sum[PL_ROW_OWN][MT],
-                                                       const pl_row_job<W> &j,
-                                                       const typename W::raw raw[PL_ROW_OWN],
-                                                       uint32_t m0, uint32_t eight)
+static __device__ __forceinline__ void
+pl_row_multiply(float sum[PL_ROW_OWN][MT], const pl_row_job<W> &j,
+                const typename W::raw raw[PL_ROW_OWN], uint32_t m0, uint32_t eight)
 {
     float w[PL_ROW_OWN][8];
 #pragma unroll
@@ -60,9 +59,8 @@ static __device__ __forceinline__ void pl_row_multiply(float sum[PL_ROW_OWN][MT]
 
 /* Lanes are added by a tree, the warps of a row in their order. */
 template <class W, int MT>
-static __device__ __forceinline__ void pl_row_store(float sum[PL_ROW_OWN][MT],
-                                                    const pl_row_job<W> &j, uint32_t first,
-                                                    uint32_t m0)
+static __device__ __forceinline__ void
+pl_row_store(float sum[PL_ROW_OWN][MT], const pl_row_job<W> &j, uint32_t first, uint32_t m0)
 {
     __shared__ float parts[PL_ROW_WARPS][PL_ROW_OWN * MT];
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -86,38 +84,51 @@ static __device__ __forceinline__ void pl_row_store(float sum[PL_ROW_OWN][MT],
     }
 }
 
+/* Eights that a lane reads ahead of the one it computes: few rows of x wait for memory, many leave
+ * no registers. */
+template <class W, int MT> struct pl_row_ahead {
+    enum { SLOTS = MT > 1 ? 1 : sizeof(typename W::raw) > 16 ? 2 : 3 };
+};
+
 template <class W, int MT>
-static __global__ void __launch_bounds__(PL_ROW_WARPS * 32, MT > 1 || sizeof(typename W::raw) > 16 ? 2 : 3)
+static __global__ void __launch_bounds__(PL_ROW_WARPS * 32, 2)
     pl_row_product(const __grid_constant__ pl_row_job<W> j)
 {
+    enum { AHEAD = pl_row_ahead<W, MT>::SLOTS };
     uint32_t warp = threadIdx.x / 32, eights = (j.in + 7) / 8, stride = 32 * j.along;
     uint32_t m0 = blockIdx.x % j.groups * MT;
     uint32_t first = blockIdx.x / j.groups * (PL_ROW_WARPS / j.along) * PL_ROW_OWN;
     uint32_t row = first + warp / j.along * PL_ROW_OWN, at = warp % j.along * 32 + threadIdx.x % 32;
-    typename W::raw raw[PL_ROW_OWN], next[PL_ROW_OWN];
+    typename W::raw ring[AHEAD][PL_ROW_OWN], raw[PL_ROW_OWN];
     float sum[PL_ROW_OWN][MT] = {};
     /* Rows beyond the end are the last one again, which nobody stores. */
-    auto load = [&]() {
+    auto load = [&](int slot, uint32_t eight) {
+        if (eight >= eights) return;
 #pragma unroll
-        for (int r = 0; r < PL_ROW_OWN; r++) j.w.load(next[r], min(row + r, j.out - 1), at);
+        for (int r = 0; r < PL_ROW_OWN; r++)
+            j.w.load(ring[slot][r], min(row + r, j.out - 1), eight);
     };
     pl_let_next_start();
-    if (at < eights) load();
+#pragma unroll
+    for (int slot = 0; slot < AHEAD; slot++) load(slot, at + slot * stride);
     pl_wait_for_previous();
     while (at < eights) {
-        uint32_t now = at;
 #pragma unroll
-        for (int r = 0; r < PL_ROW_OWN; r++) raw[r] = next[r];
-        at += stride;
-        if (at < eights) load();
-        pl_row_multiply<W, MT>(sum, j, raw, m0, now);
+        for (int slot = 0; slot < AHEAD; slot++) {
+            if (at >= eights) break;
+#pragma unroll
+            for (int r = 0; r < PL_ROW_OWN; r++) raw[r] = ring[slot][r];
+            load(slot, at + AHEAD * stride);
+            pl_row_multiply<W, MT>(sum, j, raw, m0, at);
+            at += stride;
+        }
     }
     pl_row_store<W, MT>(sum, j, first, m0);
 }
 
 template <class W>
-static void pl_row_run(const pl_cuda *d, const W &w, size_t out, size_t in, const float *x, size_t M,
-                       float *y, const float *scale, const float *bias)
+static void pl_row_run(const pl_cuda *d, const W &w, size_t out, size_t in, const float *x,
+                       size_t M, float *y, const float *scale, const float *bias)
 {
     size_t eights = (in + 7) / 8, owners = (out + PL_ROW_OWN - 1) / PL_ROW_OWN;
     if (!M || !out) return;
@@ -139,8 +150,11 @@ static void pl_row_run(const pl_cuda *d, const W &w, size_t out, size_t in, cons
     size_t per_tile = PL_ROW_WARPS / j.along * PL_ROW_OWN, tiles = (out + per_tile - 1) / per_tile;
     void (*kernels[])(pl_row_job<W>) = {pl_row_product<W, 1>, pl_row_product<W, 2>,
                                         pl_row_product<W, 4>, pl_row_product<W, 8>};
-    pl_launch(d, kernels[MT > 4 ? 3 : MT > 2 ? 2 : MT - 1], dim3((unsigned)(tiles * j.groups)),
-              PL_ROW_WARPS * 32, 0, j);
+    pl_launch(d,
+              kernels[MT > 4   ? 3
+                      : MT > 2 ? 2
+                               : MT - 1],
+              dim3((unsigned)(tiles * j.groups)), PL_ROW_WARPS * 32, 0, j);
 }
 
 /* dst[i] = row ids[i]. */
@@ -161,6 +175,35 @@ static __global__ void pl_row_gather(const __grid_constant__ W w, const int32_t 
         if (8 * eight + i < in) dst[(size_t)blockIdx.y * in + 8 * eight + i] = numbers[i];
 }
 
+static __device__ __forceinline__ void pl_row_put(float *to, float x)
+{
+    *to = x;
+}
+/* bf16 that is one already. */
+static __device__ __forceinline__ void pl_row_put(uint16_t *to, float x)
+{
+    *to = (uint16_t)(__float_as_uint(x) >> 16);
+}
+
+/* dst [rows][in] = rows from `first` on. */
+template <class W, class T>
+static __global__ void pl_row_expand(const __grid_constant__ W w, uint32_t first, uint32_t in,
+                                     T *dst)
+{
+    uint32_t eight = blockIdx.x * blockDim.x + threadIdx.x;
+    float numbers[8];
+    typename W::raw raw;
+    if (8 * eight < in) w.load(raw, first + blockIdx.y, eight);
+    pl_let_next_start();
+    pl_wait_for_previous();
+    if (8 * eight >= in) return;
+    w.decode(numbers, raw, eight);
+    T *to = dst + (size_t)blockIdx.y * in + 8 * eight;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (8 * eight + i < in) pl_row_put(to + i, numbers[i]);
+}
+
 template <class W>
 static void pl_row_rows(const pl_cuda *d, const W &w, size_t in, const int32_t *ids, size_t n,
                         float *dst)
@@ -168,8 +211,8 @@ static void pl_row_rows(const pl_cuda *d, const W &w, size_t in, const int32_t *
     enum { MOST = 32768 }; /* rows of a launch: the grid's second dimension */
     unsigned blocks = (unsigned)(((in + 7) / 8 + 127) / 128);
     for (size_t i = 0; i < n; i += MOST)
-        pl_launch(d, pl_row_gather<W>, dim3(blocks, (unsigned)(n - i < MOST ? n - i : MOST)), 128, 0,
-                  w, ids + i, (uint32_t)in, dst + i * in);
+        pl_launch(d, pl_row_gather<W>, dim3(blocks, (unsigned)(n - i < MOST ? n - i : MOST)), 128,
+                  0, w, ids + i, (uint32_t)in, dst + i * in);
 }
 
 #endif

@@ -15,8 +15,8 @@ static __device__ __forceinline__ float pl_exp(float x)
     float clamped = x < -87.3f ? -87.3f : x > 88.7f ? 88.7f : x;
     float shifted = pl_madd(clamped, 1.44269504f, 12582912.0f);
     float n = __fsub_rn(shifted, 12582912.0f);
-    float r = __fsub_rn(__fsub_rn(clamped, __fmul_rn(n, 0.693359375f)),
-                        __fmul_rn(n, -2.12194440e-4f));
+    float r =
+        __fsub_rn(__fsub_rn(clamped, __fmul_rn(n, 0.693359375f)), __fmul_rn(n, -2.12194440e-4f));
     float p = 1.0f / 5040;
     p = pl_madd(p, r, 1.0f / 720);
     p = pl_madd(p, r, 1.0f / 120);

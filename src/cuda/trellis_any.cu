@@ -4,7 +4,7 @@
  * follow, which two words always hold. Words are read from where they lie, as stored or in units.
  *
  * Axis 1: a warp has four stored rows and walks along them, its lanes at 32 neighbouring eights.
- * Axis 0: a thread has eight outputs and walks down the stored rows. */
+ * Axis 0: a thread has eight or 32 outputs and walks down the stored rows. */
 #include "trellis_any.h"
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 
 #include "codec/trellis.h"
 #include "launch.cuh"
+#include "trellis_decode.cuh"
 
 enum {
     WARP = 32,
@@ -20,9 +21,9 @@ enum {
     MOST_TASKS = 4,  /* products of one launch */
     ROWS1 = 4,       /* axis 1: stored rows of a warp */
     WARPS1 = 8,      /* axis 1: warps of a thread block */
-    THREADS0 = 512,  /* axis 0: of a thread block */
+    THREADS0 = 512,  /* axis 0: eights that a thread block decodes at a time */
     DEPTH0 = 4,      /* axis 0: stored rows that a thread reads ahead */
-    SPLIT0 = 1024,   /* axis 0: most stored rows of a thread block */
+    SPLIT0 = 1536,   /* axis 0: most stored rows of a thread block: 48 KB for eight rows of x */
     UNIT_WORDS = 128 /* of a unit, times k */
 };
 
@@ -67,7 +68,8 @@ static __device__ __forceinline__ void decode(float y[EIGHT], uint32_t low, uint
     }
 }
 
-/* Where an eight's windows begin: words at `low` and `high` of the block, bit `shift` of the first. */
+/* Where an eight's windows begin: words at `low` and `high` of the block, bit `shift` of the first.
+ */
 typedef struct place {
     uint32_t low, high, shift;
 } place;
@@ -98,7 +100,8 @@ static __device__ __forceinline__ size_t unit_word1(const task &t, size_t row, u
 
 template <int K>
 static __device__ __forceinline__ void load1(uint32_t words[ROWS1][2], const task &t, size_t row,
-                                             const uint32_t step[ROWS1], uint32_t b, const place &at)
+                                             const uint32_t step[ROWS1], uint32_t b,
+                                             const place &at)
 {
     const uint32_t *low, *high;
     if (t.units) {
@@ -130,10 +133,9 @@ static __device__ __forceinline__ void load_x(float x[EIGHT], const task &t, con
 
 /* An eight of four stored rows meets MT rows of x. */
 template <int K, int MT>
-static __device__ __forceinline__ void multiply1(float sum[ROWS1][MT], const task &t,
-                                                 const uint32_t words[ROWS1][2], uint32_t shift,
-                                                 const float *x, const uint32_t x_row[MT],
-                                                 uint32_t at)
+static __device__ __forceinline__ void
+multiply1(float sum[ROWS1][MT], const task &t, const uint32_t words[ROWS1][2], uint32_t shift,
+          const float *x, const uint32_t x_row[MT], uint32_t at)
 {
     float w[ROWS1][EIGHT];
 #pragma unroll
@@ -216,7 +218,19 @@ static __global__ void __launch_bounds__(WARPS1 *WARP, MT > 1 ? 2 : 3)
 
 /* ---- axis 0 ---------------------------------------------------------------------------------- */
 
-/* The same for axis 0, where the words of a column lie a constant apart for rows 16 apart. */
+/* A thread has `EIGHTS` neighbouring eights of outputs: with few rows of x four, whose windows lie
+ * at places known in advance, else one. A thread block has a tile of t.along eights and 512 /
+ * t.along runs of stored rows: run r has rows r, r + runs, ... of its split, whatever EIGHTS is. */
+template <int K, int EIGHTS> struct run0 {
+    enum {
+        THREADS = THREADS0 / EIGHTS,
+        OWN = EIGHT * EIGHTS, /* outputs */
+        WORDS = EIGHTS == 1 ? 2 : K + 1,
+        STRIDE = OWN + 4 /* of a thread's sums in shared memory: banks */
+    };
+};
+
+/* The same for axis 0. Words of a column lie a constant apart for rows 16 apart. */
 template <int K>
 static __device__ __forceinline__ size_t word0(const task &t, size_t row, uint32_t b, uint32_t word)
 {
@@ -233,111 +247,149 @@ static __device__ __forceinline__ void load_inputs(float *a, const task &t, size
                                                    uint32_t rows, uint32_t padded, uint32_t m0,
                                                    uint32_t M)
 {
-    for (uint32_t i = threadIdx.x; i < padded * MT; i += THREADS0) {
-        uint32_t m = i / padded, r = i % padded;
-        bool there = r < rows && m0 + m < M;
-        a[r * MT + m] = there ? t.x[(m0 + m) * t.x_stride + first + r] * __ldg(t.scales + first + r)
-                              : 0.0f;
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        const float *x = t.x + min(m0 + m, M - 1) * t.x_stride + first;
+        for (uint32_t r = threadIdx.x; r < padded; r += blockDim.x)
+            a[r * MT + m] = r < rows ? x[r] * __ldg(t.scales + first + r) : 0.0f;
     }
 }
 
-template <int MT>
-static __device__ __forceinline__ void add0(float sum[EIGHT][MT], const float w[EIGHT],
-                                            const float *a)
+template <int MT> static __device__ __forceinline__ void load_row(float x[MT], const float *a)
 {
-    float x[MT];
+    if (MT % 4 == 0) {
 #pragma unroll
-    for (int m = 0; m < MT; m++) x[m] = a[m];
+        for (int m = 0; m < MT; m += 4) *(float4 *)(x + m) = *(const float4 *)(a + m);
+    } else {
 #pragma unroll
-    for (int i = 0; i < EIGHT; i++)
+        for (int m = 0; m < MT; m++) x[m] = a[m];
+    }
+}
+
+/* A thread's weights of one stored row meet MT rows of x. */
+template <int K, int L, int EIGHTS, int MT>
+static __device__ __forceinline__ void add0(float sum[][MT], const uint32_t *words, uint32_t shift,
+                                            uint32_t mask, const float *a)
+{
+    alignas(16) float x[MT];
+    load_row<MT>(x, a);
+    if constexpr (EIGHTS == 1) {
+        float w[EIGHT];
+        decode<K>(w, words[0], words[1], shift, mask);
 #pragma unroll
-        for (int m = 0; m < MT; m++) sum[i][m] = fmaf(w[i], x[m], sum[i][m]);
+        for (int i = 0; i < EIGHT; i++)
+#pragma unroll
+            for (int m = 0; m < MT; m++) sum[i][m] = fmaf(w[i], x[m], sum[i][m]);
+    } else {
+#pragma unroll
+        for (int j = 0; j < EIGHT * EIGHTS; j++) {
+            uint32_t bits = __dp4a(pl_x<K, L, K, false>(words, j), 0x01010101u, 0x4b000000u);
+            float w = __uint_as_float(bits) - (8388608.0f + 510.0f);
+            int i = EIGHT * EIGHTS - 1 - j;
+#pragma unroll
+            for (int m = 0; m < MT; m++) sum[i][m] = fmaf(w, x[m], sum[i][m]);
+        }
+    }
 }
 
 /* Runs of the thread block added through shared memory, eight by eight and then those sums. */
-template <int MT>
-static __device__ __forceinline__ void store0(float *shared, const float sum[EIGHT][MT],
-                                              const task &t, uint32_t tile, uint32_t split,
-                                              uint32_t m0, uint32_t M)
+template <int EIGHTS, int MT>
+static __device__ __forceinline__ void store0(float *shared, const float sum[][MT], const task &t,
+                                              uint32_t tile, uint32_t split, uint32_t m0,
+                                              uint32_t M)
 {
-    uint32_t width = t.along * EIGHT, i = threadIdx.x, out = tile * width + i;
-    float *own = shared + i * EIGHT, *eights = shared + THREADS0 * EIGHT;
-    float *from = shared + i / width * EIGHT * width + i % width;
+    typedef run0<2, EIGHTS> run;
+    uint32_t width = t.along * EIGHT, lanes = t.along / EIGHTS;
+    float *own = shared + threadIdx.x * run::STRIDE, *eights = shared + run::THREADS * run::STRIDE;
 #pragma unroll
     for (int m = 0; m < MT; m++) {
-        float total = 0;
-        __syncthreads();
-        *(float4 *)own = make_float4(sum[0][m], sum[1][m], sum[2][m], sum[3][m]);
-        *(float4 *)(own + 4) = make_float4(sum[4][m], sum[5][m], sum[6][m], sum[7][m]);
         __syncthreads();
 #pragma unroll
-        for (int r = 0; r < EIGHT; r++) total += from[r * width];
-        eights[i] = total;
+        for (int i = 0; i < run::OWN; i += 4)
+            *(float4 *)(own + i) =
+                make_float4(sum[i][m], sum[i + 1][m], sum[i + 2][m], sum[i + 3][m]);
         __syncthreads();
-        if (i >= width || out >= t.out || m0 + m >= M) continue;
-        total = 0;
-        for (uint32_t r = i; r < THREADS0; r += width) total += eights[r];
-        if (t.splits > 1)
-            t.partials[((size_t)split * M + m0 + m) * t.out + out] = total;
-        else
-            t.y[(m0 + m) * t.y_stride + out] =
-                finish(t, total * (1.0f / PL_TRELLIS_DIVISOR), out);
+#pragma unroll
+        for (uint32_t i = threadIdx.x; i < THREADS0; i += run::THREADS) {
+            uint32_t column = i % width, first = i / width * EIGHT;
+            const float *from =
+                shared + (first * lanes + column / run::OWN) * run::STRIDE + column % run::OWN;
+            float total = 0;
+#pragma unroll
+            for (int r = 0; r < EIGHT; r++) total += from[r * lanes * run::STRIDE];
+            eights[i] = total;
+        }
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < width; i += run::THREADS) {
+            uint32_t out = tile * width + i;
+            float total = 0;
+            if (out >= t.out || m0 + m >= M) continue;
+            for (uint32_t r = i; r < THREADS0; r += width) total += eights[r];
+            if (t.splits > 1)
+                t.partials[((size_t)split * M + m0 + m) * t.out + out] = total;
+            else
+                t.y[(m0 + m) * t.y_stride + out] =
+                    finish(t, total * (1.0f / PL_TRELLIS_DIVISOR), out);
+        }
     }
 }
 
-template <int K, int MT>
-static __global__ void __launch_bounds__(THREADS0, MT > 2 ? 1 : 2)
+/* L is looked at where EIGHTS is more than 1, else t.mask. */
+template <int K, int L, int EIGHTS, int MT>
+static __global__ void __launch_bounds__(THREADS0 / EIGHTS, EIGHTS > 1 ? (MT > 1 ? 3 : 5) : 1)
     axis0(const __grid_constant__ tasks all)
 {
+    typedef run0<K, EIGHTS> own;
     extern __shared__ float4 memory[];
     float *shared = (float *)memory;
     uint32_t which = find_task(all), job = blockIdx.x - all.first[which], m0 = blockIdx.y * MT;
     const task &t = all.t[which];
     uint32_t tile = job % t.tiles, split = job / t.tiles, runs = THREADS0 / t.along;
+    uint32_t lanes = t.along / EIGHTS, run = threadIdx.x / lanes;
     size_t first = (size_t)split * t.split;
     uint32_t rows = (uint32_t)min((size_t)t.split, t.rows - first);
     uint32_t padded = (rows + runs - 1) / runs * runs;
-    uint32_t eight = tile * t.along + threadIdx.x % t.along, run = threadIdx.x / t.along;
-    uint32_t per_block = t.block / EIGHT;
-    if (eight >= t.blocks * per_block) eight = t.blocks * per_block - 1;
-    place here = find<K>(t, eight % per_block);
+    uint32_t eight = tile * t.along + threadIdx.x % lanes * EIGHTS;
+    uint32_t per_block = t.block / EIGHT, eights = t.blocks * per_block;
+    if (eight >= eights) eight = eights - EIGHTS; /* computed, but not stored */
+    uint32_t b = eight / per_block;
+    /* The lowest bit is the last number's. */
+    uint32_t bit = (t.block - own::OWN - EIGHT * (eight % per_block)) * K, word = bit / 32;
     size_t begin = first + min(run, rows - 1);
-    const uint32_t *low = t.codes + word0<K>(t, begin, eight / per_block, here.low);
-    ptrdiff_t apart = word0<K>(t, begin, eight / per_block, here.high) -
-                   word0<K>(t, begin, eight / per_block, here.low);
-    size_t step = t.units ? (size_t)runs / 16 * UNIT_WORDS * K : runs * t.row_words;
-    uint32_t next[DEPTH0][2];
-    float sum[EIGHT][MT] = {};
-    const uint32_t *last = low + (rows - 1 >= run ? (rows - 1 - run) / runs : 0) * step;
+    const uint32_t *base = t.codes + word0<K>(t, begin, b, word);
+    int32_t apart[own::WORDS];
+#pragma unroll
+    for (int i = 0; i < own::WORDS; i++) {
+        uint32_t at = word + i < t.block_words ? word + i : word + i - t.block_words;
+        apart[i] = (int32_t)(t.codes + word0<K>(t, begin, b, at) - base);
+    }
+    uint32_t step = t.units ? runs / 16 * UNIT_WORDS * K : runs * (uint32_t)t.row_words;
+    uint32_t last = (rows - 1 >= run ? (rows - 1 - run) / runs : 0) * step, at = 0;
+    uint32_t ring[DEPTH0][own::WORDS];
+    float sum[own::OWN][MT] = {};
+    /* Beyond the split's end the last row is read again and meets zeros. */
+    auto load = [&](int slot) {
+#pragma unroll
+        for (int i = 0; i < own::WORDS; i++) ring[slot][i] = __ldg(base + (int32_t)at + apart[i]);
+        at = min(at + step, last);
+    };
     pl_let_next_start();
 #pragma unroll
-    for (int i = 0; i < DEPTH0; i++) {
-        next[i][0] = __ldg(low);
-        next[i][1] = __ldg(low + apart);
-        if (low != last) low += step;
-    }
+    for (int i = 0; i < DEPTH0; i++) load(i);
     pl_wait_for_previous();
     load_inputs<MT>(shared, t, first, rows, padded, m0, all.M);
     __syncthreads();
     for (uint32_t r = run; r < padded; r += DEPTH0 * runs) {
-        uint32_t words[DEPTH0][2];
-        memcpy(words, next, sizeof words);
-        /* Beyond the split's end the last row is read again and meets zeros. */
 #pragma unroll
         for (int i = 0; i < DEPTH0; i++) {
-            next[i][0] = __ldg(low);
-            next[i][1] = __ldg(low + apart);
-            if (low != last) low += step;
-        }
-#pragma unroll
-        for (int i = 0; i < DEPTH0; i++) {
-            float w[EIGHT];
+            uint32_t words[own::WORDS];
             if (r + i * runs >= padded) break;
-            decode<K>(w, words[i][0], words[i][1], here.shift, t.mask);
-            add0<MT>(sum, w, shared + (r + i * runs) * MT);
+            memcpy(words, ring[i], sizeof words);
+            load(i);
+            add0<K, L, EIGHTS, MT>(sum, words, bit % 32, t.mask, shared + (r + i * runs) * MT);
         }
     }
-    store0<MT>(shared, sum, t, tile, split, m0, all.M);
+    store0<EIGHTS, MT>(shared, sum, t, tile, split, m0, all.M);
 }
 
 /* Splits of axis 0, in their order. */
@@ -369,26 +421,31 @@ static void plan1(const pl_cuda *d, task *t)
     t->splits = 1;
 }
 
-/* Axis 0: narrower tiles of outputs, down to 32, while they are too few for the device and runs of
- * stored rows do not become too short; then splits, as many as fill the device best. */
+/* Axis 0: about the time of tiles of so many eights in so many splits, in nanoseconds of an H200
+ * and for one row of x: what the busiest multiprocessor issues, and a second launch for splits. */
+static double cost0(const pl_cuda *d, const task *t, size_t along, size_t splits)
+{
+    size_t eights = (t->out + EIGHT - 1) / EIGHT, blocks = (eights + along - 1) / along * splits;
+    size_t runs = THREADS0 / along, split = (t->rows + splits - 1) / splits;
+    size_t rounds = (blocks + (size_t)d->sms - 1) / (size_t)d->sms;
+    double rows = (double)((split + runs - 1) / runs);
+    return (double)rounds * (120 * rows + 300) * (along < 16 ? 1.1 : 1.0) +
+           (splits > 1 ? 1500 + 20 * (double)splits : 0);
+}
+
 static void plan0(const pl_cuda *d, task *t)
 {
-    size_t eights = (t->out + EIGHT - 1) / EIGHT, slots = 2 * (size_t)d->sms;
-    t->along = WARP;
-    while (t->along > 4 && eights < t->along * (size_t)d->sms &&
-           t->rows >= 2 * DEPTH0 * (THREADS0 / t->along))
-        t->along /= 2;
+    size_t eights = (t->out + EIGHT - 1) / EIGHT, best = 1;
+    size_t least = (t->rows + SPLIT0 - 1) / SPLIT0, most = t->rows / 128;
+    double time = 1e300;
+    for (size_t along = WARP; along >= 4; along /= 2)
+        for (size_t s = least; s <= (most > least ? most : least) && s < least + 16; s++)
+            if (cost0(d, t, along, s) < time) {
+                time = cost0(d, t, along, s);
+                t->along = (uint32_t)along;
+                best = s;
+            }
     t->tiles = (uint32_t)((eights + t->along - 1) / t->along);
-    size_t least = (t->rows + SPLIT0 - 1) / SPLIT0, best = least;
-    double most = 0;
-    for (size_t s = least; s <= 4 * least && (s == least || t->rows / s >= 128); s++) {
-        double waves = (double)(t->tiles * s) / (double)slots;
-        double used = waves / (double)(size_t)(waves + 0.999999) - 0.02 * (double)(s - least);
-        if (used > most) {
-            most = used;
-            best = s;
-        }
-    }
     t->split = (uint32_t)((t->rows + best - 1) / best + 15) / 16 * 16;
     t->splits = (uint32_t)((t->rows + t->split - 1) / t->split);
 }
@@ -445,42 +502,56 @@ size_t pl_cuda_trellis_any_scratch(const pl_cuda *d, const pl_cuda_trellis *w, s
 
 typedef void kernel(tasks);
 
-template <int K> static kernel *choose_rows(unsigned axis, unsigned MT)
+template <int K> static kernel *choose_rows(unsigned axis, unsigned L, unsigned MT)
 {
     kernel *const one[4] = {axis1<K, 1>, axis1<K, 2>, axis1<K, 4>, axis1<K, 8>};
-    kernel *const zero[4] = {axis0<K, 1>, axis0<K, 2>, axis0<K, 4>, axis0<K, 8>};
+    kernel *const zero[2][4] = {
+        {axis0<K, 12, 4, 1>, axis0<K, 12, 4, 2>, axis0<K, 0, 1, 4>, axis0<K, 0, 1, 8>},
+        {axis0<K, 16, 4, 1>, axis0<K, 16, 4, 2>, axis0<K, 0, 1, 4>, axis0<K, 0, 1, 8>}};
     unsigned i = MT == 1 ? 0 : MT == 2 ? 1 : MT == 4 ? 2 : 3;
-    return (axis ? one : zero)[i];
+    return axis ? one[i] : zero[L == 16][i];
 }
 
-static kernel *choose(unsigned axis, unsigned bits, unsigned MT)
+static kernel *choose(const pleach_trellis *s, unsigned MT)
 {
-    return bits == 2   ? choose_rows<2>(axis, MT)
-           : bits == 3 ? choose_rows<3>(axis, MT)
-                       : choose_rows<4>(axis, MT);
+    return s->bits == 2   ? choose_rows<2>(s->axis, s->state_bits, MT)
+           : s->bits == 3 ? choose_rows<3>(s->axis, s->state_bits, MT)
+                          : choose_rows<4>(s->axis, s->state_bits, MT);
+}
+
+static unsigned eights_of(unsigned MT)
+{
+    return MT > 2 ? 1 : 4;
 }
 
 /* Shared memory of axis 0: the inputs of a split, or all threads' sums for one row of x. */
 static size_t shared0(const task *t, unsigned MT)
 {
     size_t runs = THREADS0 / t->along, rows = (t->split + runs - 1) / runs * runs;
-    size_t sums = THREADS0 * (EIGHT + 1);
+    size_t threads = THREADS0 / eights_of(MT), sums = threads * (EIGHT * eights_of(MT) + 4);
+    sums += THREADS0;
     return (rows * MT > sums ? rows * MT : sums) * sizeof(float);
 }
 
-static void launch(const pl_cuda *d, const tasks &all, unsigned axis, unsigned bits)
+static void launch(const pl_cuda *d, const tasks &all, const pleach_trellis *s)
 {
     unsigned MT = all.M > 4 ? 8 : all.M > 2 ? 4 : all.M;
     dim3 grid(all.first[all.n], (all.M + MT - 1) / MT);
+    unsigned threads = s->axis ? WARPS1 * WARP : THREADS0 / eights_of(MT);
     size_t shared = 0, out = 0;
-    for (uint32_t i = 0; !axis && i < all.n; i++) {
+    for (uint32_t i = 0; !s->axis && i < all.n; i++) {
         size_t own = shared0(&all.t[i], MT);
         shared = own > shared ? own : shared;
         if (all.t[i].splits > 1 && all.t[i].out > out) out = all.t[i].out;
     }
-    pl_launch(d, choose(axis, bits, MT), grid, axis ? WARPS1 * WARP : THREADS0, shared, all);
+    pl_launch(d, choose(s, MT), grid, threads, shared, all);
     if (out)
         pl_launch(d, add_splits, dim3((unsigned)((out + 255) / 256), all.M, all.n), 256, 0, all);
+}
+
+static bool same_kernel(const pleach_trellis *a, const pleach_trellis *b)
+{
+    return a->axis == b->axis && a->bits == b->bits && a->state_bits == b->state_bits;
 }
 
 /* Rows [m, m + M) of those of n products that go together with the first of them that is left. */
@@ -492,7 +563,7 @@ static void run_some(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool 
     all.M = (uint32_t)M;
     for (size_t i = 0; i < n && all.n < MOST_TASKS; i++) {
         const pleach_trellis *own = &p[i].w->shape;
-        if (done[i] || (s && (own->axis != s->axis || own->bits != s->bits))) continue;
+        if (done[i] || (s && !same_kernel(own, s))) continue;
         s = own;
         done[i] = true;
         task t = describe(d, &p[i]);
@@ -503,7 +574,7 @@ static void run_some(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool 
         all.first[all.n + 1] = all.first[all.n] + t.tiles * t.splits;
         all.t[all.n++] = t;
     }
-    launch(d, all, s->axis, s->bits);
+    launch(d, all, s);
 }
 
 void pl_cuda_trellis_any_run_all(const pl_cuda *d, const pl_cuda_product *p, size_t n,

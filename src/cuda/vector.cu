@@ -26,7 +26,10 @@ static __device__ __forceinline__ float block_sum(float x)
     return warp_sum(lane < warps ? sums[lane] : 0.0f);
 }
 
-static bool rotates(const pl_cuda_rotation *r) { return r && r->block; }
+static bool rotates(const pl_cuda_rotation *r)
+{
+    return r && r->block;
+}
 
 /* ---- norm ------------------------------------------------------------------------------------ */
 
@@ -100,7 +103,15 @@ void pl_cuda_rms_norm(const pl_cuda *d, float *y, float *x, const float *update,
     size_t block = here ? r->block : 0, run = pl_run_length(n, here ? block : 8, PL_RUN_MOST);
     if (!M || !n) return;
     if (n < run || (!here && n <= PL_RUN_MOST)) run = n;
-    norm_task t = {y, x, update, gain, here ? r->signs : NULL, n, run, block, eps,
+    norm_task t = {y,
+                   x,
+                   update,
+                   gain,
+                   here ? r->signs : NULL,
+                   n,
+                   run,
+                   block,
+                   eps,
                    here ? 1.0f / sqrtf((float)block) : 1.0f,
                    n % 4 == 0 && run % 4 == 0 && pl_aligned16(y) && pl_aligned16(x) &&
                        pl_aligned16(update) && pl_aligned16(gain) &&
@@ -142,8 +153,7 @@ static __global__ void rope_heads(pl_cuda_rope p, size_t M)
     pl_wait_for_previous();
     if (m >= M) return;
     bool is_q = head < p.heads;
-    float *x = is_q ? p.q + (m * p.heads + head) * D
-                    : p.k + (m * p.kv_heads + head - p.heads) * D;
+    float *x = is_q ? p.q + (m * p.heads + head) * D : p.k + (m * p.kv_heads + head - p.heads) * D;
     const float *gain = is_q ? p.q_norm : p.k_norm;
     const float *cosine = p.cos + m * p.half, *sine = p.sin + m * p.half;
     float by = 1, sum = 0;
@@ -210,7 +220,13 @@ void pl_cuda_silu_mul(const pl_cuda *d, float *y, const float *gate, const float
     bool here = rotates(r) && r->block <= PL_RUN_MOST;
     size_t block = here ? r->block : 0, run = pl_run_length(n, here ? block : 8, RUN);
     if (!n) return;
-    silu_task t = {y, gate, up, here ? r->signs : NULL, n, run, block,
+    silu_task t = {y,
+                   gate,
+                   up,
+                   here ? r->signs : NULL,
+                   n,
+                   run,
+                   block,
                    here ? 1.0f / sqrtf((float)block) : 1.0f,
                    n % 4 == 0 && run % 4 == 0 && pl_aligned16(y) && pl_aligned16(gate) &&
                        pl_aligned16(up) && (!here || pl_aligned16(r->signs))};
@@ -236,7 +252,8 @@ static __global__ void add_numbers(float *y, const float *x, size_t n)
 void pl_cuda_add(const pl_cuda *d, float *y, const float *x, size_t n)
 {
     size_t blocks = (n + 255) / 256, most = (size_t)d->sms * 16;
-    if (n) pl_launch(d, add_numbers, dim3((unsigned)(blocks < most ? blocks : most)), 256, 0, y, x, n);
+    if (n)
+        pl_launch(d, add_numbers, dim3((unsigned)(blocks < most ? blocks : most)), 256, 0, y, x, n);
 }
 
 /* ---- argmax ---------------------------------------------------------------------------------- */

@@ -98,6 +98,7 @@ static check_cuda_fn *const families[] = {
     check_cuda_any,
     check_cuda_dense,
     check_cuda_affine,
+    check_cuda_linear,
     check_cuda_viterbi,
     check_cuda_coder,
     check_cuda_limbs,

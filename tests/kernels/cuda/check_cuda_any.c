@@ -94,7 +94,8 @@ static void make_problem(check *t, pl_cuda *d, problem *p, unsigned axis, unsign
     static const uint32_t blocks[] = {256, 192, 32, 64, 96, 128, 160, 224, 288, 384, 512, 1024};
     uint32_t T = blocks[check_below(t, check_below(t, 2) ? 2 : PL_COUNT(blocks))];
     uint64_t cols = (uint64_t)T * (1 + check_below(t, check_below(t, 4) ? 3 : 1 + 2500 / T));
-    uint64_t rows = 1 + check_below(t, check_below(t, 4) ? 300 : 2600), width = cols - check_below(t, 31);
+    uint64_t rows = 1 + check_below(t, check_below(t, 4) ? 300 : 2600),
+             width = cols - check_below(t, 31);
     if (rows * cols > 1500000) rows = 1 + rows % 200;
     *p = (problem){.d = d, .M = 1 + check_below(t, check_below(t, 3) ? 9 : 70)};
     p->t = (pleach_trellis){
@@ -179,7 +180,8 @@ static void check_rows(check *t, problem *p, const float *all)
     pl_cuda_trellis_any_run(p->d, &one, p->scratch);
     if (!check_cuda_fetch(t, p->d, got, one.y, 4 * p->M * p->out)) return;
     same_rows(t, p, got, all, m, "rows before a NaN");
-    same_rows(t, p, got + (m + 1) * p->out, all + (m + 1) * p->out, p->M - m - 1, "rows after a NaN");
+    same_rows(t, p, got + (m + 1) * p->out, all + (m + 1) * p->out, p->M - m - 1,
+              "rows after a NaN");
     for (size_t i = 0; i < p->out && check_good(t); i++)
         if (!isnan(got[m * p->out + i])) check_fail(t, "output %zu of a row with NaN is none", i);
 }
@@ -212,8 +214,11 @@ static void check_together(check *t, pl_cuda *d)
             uint32_t axis = check_below(t, 2), T = check_below(t, 2) ? 256 : 192;
             p[i] = (problem){.d = d, .M = M, .in = 384, .out = 192 * (1 + check_below(t, 5))};
             uint64_t width = axis ? p[i].in : p[i].out;
-            p[i].t = (pleach_trellis){.bits = 2 + check_below(t, 2), .state_bits = 12, .block = T,
-                                      .axis = axis, .rows = axis ? p[i].out : p[i].in,
+            p[i].t = (pleach_trellis){.bits = 2 + check_below(t, 2),
+                                      .state_bits = 12,
+                                      .block = T,
+                                      .axis = axis,
+                                      .rows = axis ? p[i].out : p[i].in,
                                       .cols = (width + T - 1) / T * T};
             open_problem(t, &p[i], true);
             products[i] = p[i].p;
@@ -250,13 +255,16 @@ static void bench(check *t, pl_cuda *d, unsigned axis, unsigned k, uint32_t T, s
 {
     static copies c;
     pleach_error err;
-    char label[80];
-    if (!check_benching(t)) return;
-    check_release(t);
-    check_cuda_release(t, d);
+    if (!check_benches(t) ||
+        !check_begin(t, true, "any_a%u_k%u_t%u_%zux%zu_m%zu", axis, k, T, out, in, M))
+        return;
     c.p = (problem){.d = d, .M = M, .in = in, .out = out};
-    c.p.t = (pleach_trellis){.bits = k, .state_bits = 12, .block = T, .axis = axis,
-                             .rows = axis ? out : in, .cols = axis ? in : out};
+    c.p.t = (pleach_trellis){.bits = k,
+                             .state_bits = 12,
+                             .block = T,
+                             .axis = axis,
+                             .rows = axis ? out : in,
+                             .cols = axis ? in : out};
     open_problem(t, &c.p, false);
     size_t bytes = 4 * pleach_trellis_words(&c.p.t);
     int n = (int)PL_MIN(PL_MAX(200000000 / bytes, (size_t)2), (size_t)40);
@@ -265,15 +273,18 @@ static void bench(check *t, pl_cuda *d, unsigned axis, unsigned k, uint32_t T, s
         c.w[i] = c.p.w;
         must(t, pl_cuda_alloc(d, &codes, c.p.w.bytes, "codes", &err), &err);
         c.w[i].codes = codes;
-        must(t, pl_cuda_check(cudaMemcpyAsync(codes, c.p.w.codes, bytes, cudaMemcpyDeviceToDevice,
-                                              d->stream),
-                              "copying", &err),
+        must(t,
+             pl_cuda_check(
+                 cudaMemcpyAsync(codes, c.p.w.codes, bytes, cudaMemcpyDeviceToDevice, d->stream),
+                 "copying", &err),
              &err);
     }
-    snprintf(label, sizeof label, "Gw/s a%u k%u T%u %zux%zu M%zu", axis, k, T, out, in, M);
-    check_cuda_bench(t, d, queue, &c, n, 1e-9 * (double)(out * in), label);
+    check_cuda_bench(t, d, queue, &c, n, 1e-9 * (double)(out * in), "Gw/s");
     for (int i = 0; i < n; i++) pl_cuda_free(c.w[i].codes);
     close_problem(&c.p);
+    check_release(t);
+    check_cuda_release(t, d);
+    check_end(t);
 }
 
 void check_cuda_any(check *t, const pl_kernels *c, pl_cuda *d)
@@ -290,19 +301,16 @@ void check_cuda_any(check *t, const pl_kernels *c, pl_cuda *d)
         check_together(t, d);
         check_end(t);
     }
-    if (check_begin(t, true, "any_speed")) {
-        for (unsigned axis = 0; axis < 2; axis++) {
-            for (unsigned k = 2; k <= 4; k++) bench(t, d, axis, k, 256, 17408, 5120, 1);
-            bench(t, d, axis, 3, 256, 4096, 4096, 1);
-            for (size_t M = 2; M <= 8; M *= 2) bench(t, d, axis, 3, 256, 17408, 5120, M);
-            bench(t, d, axis, 3, 256, 17408, 5120, 64);
-            bench(t, d, axis, 3, 192, 576, 576, 1);
-            bench(t, d, axis, 3, axis ? 192 : 256, 1536, 576, 1);
-            bench(t, d, axis, 3, axis ? 256 : 192, 576, 1536, 1);
-            bench(t, d, axis, 3, 192, 576, 576, 8);
-        }
-        check_release(t);
-        check_cuda_release(t, d);
-        check_end(t);
+    for (unsigned axis = 0; axis < 2; axis++) {
+        for (unsigned k = 2; k <= 4; k++) bench(t, d, axis, k, 192, 17472, 5184, 1);
+        bench(t, d, axis, 3, 192, 4032, 4032, 1);
+        for (size_t M = 2; M <= 8; M *= 2) bench(t, d, axis, 3, 192, 17472, 5184, M);
+        bench(t, d, axis, 3, 192, 17472, 5184, 64);
+        bench(t, d, axis, 3, 256, 17408, 5120, 1);
+        bench(t, d, axis, 3, 256, 17408, 5120, 8);
+        bench(t, d, axis, 3, 192, 576, 576, 1);
+        bench(t, d, axis, 3, axis ? 192 : 256, 1536, 576, 1);
+        bench(t, d, axis, 3, axis ? 256 : 192, 576, 1536, 1);
+        bench(t, d, axis, 3, 192, 576, 576, 8);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dense and affine weights on a device, every type: rows bit for bit as the CPU reads them, products
- * against doubles, rows alone and together bit for bit. */
+ * Dense and affine weights on a device, every type: rows bit for bit as the CPU reads them,
+ * products against doubles, rows alone and together bit for bit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "check_cuda.h"
 #include "cuda/affine.h"
+#include "cuda/blas.h"
 #include "cuda/dense.h"
 
 /* A weight in host memory. */
@@ -22,13 +23,15 @@ typedef struct problem {
     pl_cuda_dense dense;
     pl_cuda_affine affine;
     float *x, *y, *scale, *bias, *dx, *dy, *dscale, *dbias;
+    void *scratch;
 } problem;
 
 static void make_tensor(check *t, pl_tensor *to, pl_dtype type, size_t rows, size_t width)
 {
     const pl_dtype_info *info = pl_dtype_get(type);
     size_t bytes = rows * width / info->block_elements * info->block_bytes;
-    *to = (pl_tensor){.name = "w", .type = type, .n_dims = 2, .shape = {rows, width}, .n_bytes = bytes};
+    *to = (pl_tensor){
+        .name = "w", .type = type, .n_dims = 2, .shape = {rows, width}, .n_bytes = bytes};
     uint8_t *data = check_buffer(t, bytes, 1);
     for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)check_rnd(t);
     to->data = data;
@@ -62,10 +65,11 @@ static void tame_blocks(pl_tensor *to, size_t first, size_t second)
 static void make_dense(check *t, problem *p, pl_dtype type)
 {
     static const uint8_t factors[PL_DTYPE_COUNT][2] = {
-        [PL_Q4_1] = {0, 2}, [PL_Q5_1] = {0, 2},    [PL_Q2_K] = {80, 82},
-        [PL_Q3_K] = {108, 108}, [PL_Q4_K] = {0, 2}, [PL_Q5_K] = {0, 2}, [PL_Q6_K] = {208, 208}};
+        [PL_Q4_1] = {0, 2}, [PL_Q5_1] = {0, 2}, [PL_Q2_K] = {80, 82},  [PL_Q3_K] = {108, 108},
+        [PL_Q4_K] = {0, 2}, [PL_Q5_K] = {0, 2}, [PL_Q6_K] = {208, 208}};
     uint32_t block = pl_dtype_get(type)->block_elements;
-    size_t in = block > 1 ? block * (size_t)(1 + check_below(t, 1200 / block)) : 1 + check_below(t, 1200);
+    size_t in =
+        block > 1 ? block * (size_t)(1 + check_below(t, 1200 / block)) : 1 + check_below(t, 1200);
     make_tensor(t, &p->weight, type, 1 + check_below(t, 300), in);
     if (block > 1)
         tame_blocks(&p->weight, factors[type][0], factors[type][1]);
@@ -98,7 +102,9 @@ static void open_problem(check *t, problem *p)
 {
     pleach_error err;
     p->w.weight = &p->weight;
-    p->M = 1 + check_below(t, check_below(t, 3) ? 9 : 40);
+    p->M = 1 + check_below(t, check_below(t, 3) ? 9 : 200);
+    if (p->w.out * p->w.in > 100000) p->M = 1 + p->M % 40;
+    p->d->batch_invariant = check_below(t, 2);
     pleach_status status = pl_cuda_affine_serves(&p->w)
                                ? pl_cuda_affine_open(p->d, &p->w, &p->affine, &err)
                                : pl_cuda_dense_open(p->d, &p->w, &p->dense, &err);
@@ -115,6 +121,9 @@ static void open_problem(check *t, problem *p)
     }
     p->dx = check_cuda_copy(t, p->d, p->x, 4 * p->M * in);
     p->dy = check_cuda_buffer(t, p->d, 4 * p->M * out);
+    p->scratch = check_cuda_buffer(t, p->d,
+                                   p->affine.codes ? pl_cuda_affine_scratch(p->d, &p->affine, p->M)
+                                                   : pl_cuda_dense_scratch(p->d, &p->dense, p->M));
     p->dscale = check_below(t, 2) ? check_cuda_copy(t, p->d, p->scale, 4 * out) : NULL;
     p->dbias = check_below(t, 2) ? check_cuda_copy(t, p->d, p->bias, 4 * out) : NULL;
 }
@@ -123,14 +132,15 @@ static void close_problem(problem *p)
 {
     pl_cuda_dense_close(&p->dense);
     pl_cuda_affine_close(&p->affine);
+    p->d->batch_invariant = false;
 }
 
 static bool run(check *t, const problem *p, const float *x, size_t M, float *got)
 {
     if (p->affine.codes)
-        pl_cuda_affine_run(p->d, &p->affine, x, M, p->dy, p->dscale, p->dbias);
+        pl_cuda_affine_run(p->d, &p->affine, x, M, p->dy, p->dscale, p->dbias, p->scratch);
     else
-        pl_cuda_dense_run(p->d, &p->dense, x, M, p->dy, p->dscale, p->dbias);
+        pl_cuda_dense_run(p->d, &p->dense, x, M, p->dy, p->dscale, p->dbias, p->scratch);
     return check_cuda_fetch(t, p->d, got, p->dy, 4 * M * p->w.out);
 }
 
@@ -152,7 +162,8 @@ static void check_rows(check *t, const problem *p, float *w)
         for (size_t j = 0; j < in; j++) { /* 0 may have either sign */
             float want = w[(size_t)ids[i] * in + j], have = got[i * in + j];
             if (want == have) continue;
-            check_fail(t, "row %d, number %zu of %zu: %.9g, expected %.9g", ids[i], j, in, have, want);
+            check_fail(t, "row %d, number %zu of %zu: %.9g, expected %.9g", ids[i], j, in, have,
+                       want);
             return;
         }
 }
@@ -184,8 +195,9 @@ static void check_alone(check *t, problem *p)
 {
     size_t out = p->w.out, in = p->w.in, m = check_below(t, (uint32_t)p->M);
     float *got = check_buffer(t, 4 * p->M * out, 4);
+    bool same = p->d->batch_invariant || p->M <= PL_CUDA_DENSE_FEW;
     if (!run(t, p, p->dx + m * in, 1, got)) return;
-    if (!check_same(t, got, p->y + m * out, 4 * out)) check_fail(t, "row %zu alone", m);
+    if (same && !check_same(t, got, p->y + m * out, 4 * out)) check_fail(t, "row %zu alone", m);
     p->x[m * in + check_below(t, (uint32_t)in)] = NAN;
     if (!run(t, p, check_cuda_copy(t, p->d, p->x, 4 * p->M * in), p->M, got)) return;
     check_same(t, got, p->y, 4 * m * out);
@@ -218,17 +230,16 @@ static void queue(void *user, int i)
     size_t from = (size_t)i * c->rows;
     if (c->p.affine.codes) {
         pl_cuda_affine a = c->p.affine;
-        size_t groups = a.in / a.group * (a.type == PL_F32 ? 4 : 2);
+        size_t groups = a.in / a.group * (a.type == PL_F32 ? 4 : 2) * (a.biased ? 2 : 1);
         a.codes = (uint8_t *)a.codes + from * a.in * a.bits / 8;
         a.scales = (uint8_t *)a.scales + from * groups;
-        if (a.biases) a.biases = (uint8_t *)a.biases + from * groups;
         a.out = c->rows;
-        pl_cuda_affine_run(c->p.d, &a, c->p.dx, c->p.M, c->p.dy, NULL, NULL);
+        pl_cuda_affine_run(c->p.d, &a, c->p.dx, c->p.M, c->p.dy, NULL, NULL, c->p.scratch);
     } else {
         pl_cuda_dense w = c->p.dense;
         w.data = (uint8_t *)w.data + from * w.in * (w.type == PL_F32 ? 4 : 2);
         w.out = c->rows;
-        pl_cuda_dense_run(c->p.d, &w, c->p.dx, c->p.M, c->p.dy, NULL, NULL);
+        pl_cuda_dense_run(c->p.d, &w, c->p.dx, c->p.M, c->p.dy, NULL, NULL, c->p.scratch);
     }
 }
 
@@ -237,36 +248,45 @@ static void bench(check *t, pl_cuda *d, pl_dtype type, unsigned bits, bool mlx, 
                   size_t in, size_t M)
 {
     copies c = {.p = {.d = d, .M = M}, .rows = out};
-    char label[80];
-    if (!check_benching(t)) return;
-    check_release(t);
-    check_cuda_release(t, d);
-    size_t group = mlx ? 64 : 32, size = type == PL_F32 ? 4 : 2;
-    size_t row = bits ? in * bits / 8 + in / group * size * (mlx ? 2 : 1) : in * size;
+    size_t group = mlx ? 64 : 32, size = type == PL_F32 ? 4 : 2, scale = mlx ? 2 * size : size;
+    size_t row = bits ? in * bits / 8 + in / group * scale : in * size;
     size_t n = PL_MIN(PL_MAX(200000000 / (row * out), (size_t)2), (size_t)20), all = n * out;
+    if (!check_benches(t) || !check_begin(t, true, "%s_%s_%u_%zux%zu_m%zu",
+                                          mlx    ? "affine_mlx"
+                                          : bits ? "affine"
+                                                 : "dense",
+                                          pl_dtype_get(type)->name, bits, out, in, M))
+        return;
+    pleach_error err;
+    if (pl_cuda_blas_open(d, &err) != PLEACH_OK) check_fail(t, "%s", err.message);
     if (bits) {
-        c.p.affine = (pl_cuda_affine){.out = all, .in = in, .bits = bits, .group = (uint32_t)group,
-                                      .type = type, .rounded = mlx, .offset = mlx ? 0 : 128};
+        c.p.affine = (pl_cuda_affine){.out = all,
+                                      .in = in,
+                                      .bits = bits,
+                                      .group = (uint32_t)group,
+                                      .type = type,
+                                      .rounded = mlx,
+                                      .biased = mlx,
+                                      .offset = mlx ? 0 : 128};
         c.p.affine.codes = check_cuda_buffer(t, d, all * in * bits / 8);
-        c.p.affine.scales = check_cuda_buffer(t, d, all * in / group * size);
-        if (mlx) c.p.affine.biases = check_cuda_buffer(t, d, all * in / group * size);
+        c.p.affine.scales = check_cuda_buffer(t, d, all * in / group * scale);
     } else {
         c.p.dense = (pl_cuda_dense){.type = type, .out = all, .in = in};
         c.p.dense.data = check_cuda_buffer(t, d, all * in * size);
     }
     c.p.dx = check_cuda_buffer(t, d, 4 * M * in);
     c.p.dy = check_cuda_buffer(t, d, 4 * M * out);
-    snprintf(label, sizeof label, "GB/s %s %u bits%s %zux%zu M%zu", pl_dtype_get(type)->name,
-             bits ? bits : (unsigned)size * 8, mlx ? " mlx" : "", out, in, M);
-    check_cuda_bench(t, d, queue, &c, (int)n, 1e-9 * (double)(row * out), label);
-    check_release(t);
+    c.p.scratch = check_cuda_buffer(t, d, 12 * M * out + 6 * M * (in + 64) + (33 << 20));
+    check_cuda_bench(t, d, queue, &c, (int)n, 1e-9 * (double)(row * out), "GB/s");
     check_cuda_release(t, d);
+    check_end(t);
 }
 
 void check_cuda_dense(check *t, const pl_kernels *c, pl_cuda *d)
 {
-    static const pl_dtype types[] = {PL_F32,  PL_F16,  PL_BF16, PL_F8_E4M3, PL_Q4_0, PL_Q4_1, PL_Q5_0,
-                                     PL_Q5_1, PL_Q8_0, PL_Q2_K, PL_Q3_K,    PL_Q4_K, PL_Q5_K, PL_Q6_K};
+    static const pl_dtype types[] = {PL_F32,  PL_F16,  PL_BF16, PL_F8_E4M3, PL_Q4_0,
+                                     PL_Q4_1, PL_Q5_0, PL_Q5_1, PL_Q8_0,    PL_Q2_K,
+                                     PL_Q3_K, PL_Q4_K, PL_Q5_K, PL_Q6_K};
     (void)c;
     for (size_t i = 0; i < PL_COUNT(types); i++) {
         if (!check_begin(t, true, "dense_%s", pl_dtype_get(types[i])->name)) continue;
@@ -280,15 +300,14 @@ void check_cuda_dense(check *t, const pl_kernels *c, pl_cuda *d)
         check_cuda_release(t, d);
         check_end(t);
     }
-    if (check_begin(t, true, "dense_speed")) {
-        bench(t, d, PL_BF16, 0, false, 17408, 5120, 1);
-        bench(t, d, PL_BF16, 0, false, 4096, 4096, 1);
-        bench(t, d, PL_F32, 0, false, 4096, 4096, 1);
-        bench(t, d, PL_BF16, 0, false, 4096, 4096, 8);
-        bench(t, d, PL_BF16, 0, false, 4096, 4096, 256);
-        bench(t, d, PL_BF16, 0, false, 576, 576, 1);
-        check_end(t);
-    }
+    bench(t, d, PL_BF16, 0, false, 17408, 5120, 1);
+    bench(t, d, PL_BF16, 0, false, 4096, 4096, 1);
+    bench(t, d, PL_F32, 0, false, 4096, 4096, 1);
+    bench(t, d, PL_BF16, 0, false, 4096, 4096, 8);
+    bench(t, d, PL_BF16, 0, false, 4096, 4096, 256);
+    bench(t, d, PL_F32, 0, false, 4096, 4096, 256);
+    bench(t, d, PL_BF16, 0, false, 17408, 5120, 16);
+    bench(t, d, PL_BF16, 0, false, 576, 576, 1);
 }
 
 void check_cuda_affine(check *t, const pl_kernels *c, pl_cuda *d)
@@ -310,14 +329,16 @@ void check_cuda_affine(check *t, const pl_kernels *c, pl_cuda *d)
         check_cuda_release(t, d);
         check_end(t);
     }
-    if (check_begin(t, true, "affine_speed")) {
-        bench(t, d, PL_F16, 8, false, 49152, 576, 1);
-        bench(t, d, PL_BF16, 8, true, 49152, 576, 1);
-        bench(t, d, PL_BF16, 4, true, 49152, 576, 1);
-        bench(t, d, PL_BF16, 4, true, 151936, 4096, 1);
-        bench(t, d, PL_BF16, 8, true, 151936, 4096, 1);
-        bench(t, d, PL_BF16, 4, true, 4096, 4096, 1);
-        bench(t, d, PL_F16, 8, false, 49152, 576, 8);
-        check_end(t);
-    }
+    bench(t, d, PL_F16, 8, false, 49152, 576, 1);
+    bench(t, d, PL_BF16, 8, true, 49152, 576, 1);
+    bench(t, d, PL_BF16, 4, true, 49152, 576, 1);
+    bench(t, d, PL_BF16, 4, true, 151936, 4096, 1);
+    bench(t, d, PL_BF16, 8, true, 151936, 4096, 1);
+    bench(t, d, PL_BF16, 4, true, 4096, 4096, 1);
+    bench(t, d, PL_F16, 8, false, 49152, 576, 8);
+    bench(t, d, PL_BF16, 4, true, 4096, 4096, 32);
+    bench(t, d, PL_BF16, 4, true, 4096, 4096, 64);
+    bench(t, d, PL_BF16, 4, true, 4096, 4096, 256);
+    bench(t, d, PL_F16, 8, false, 4096, 4096, 64);
+    bench(t, d, PL_F16, 8, false, 4096, 4096, 256);
 }

@@ -11,8 +11,7 @@
 static void rotate_rows(const pl_kernels *c, float *x, const float *signs, size_t n, size_t M,
                         size_t block, bool forward)
 {
-    for (size_t m = 0; m < M; m++)
-        (forward ? c->rotate : c->unrotate)(x + m * n, signs, n, block);
+    for (size_t m = 0; m < M; m++) (forward ? c->rotate : c->unrotate)(x + m * n, signs, n, block);
 }
 
 static void check_one(check *t, const pl_kernels *c, pl_cuda *d, bool forward)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norms, rotary positions, SiLU and argmax on a device, against the portable kernels and doubles. */
+ * Norms, rotary positions, SiLU and argmax on a device, against the portable kernels and doubles.
+ */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +31,8 @@ static void check_norm(check *t, const pl_kernels *c, pl_cuda *d)
         check_release(t);
         check_cuda_release(t, d);
         size_t block = check_below(t, 3) ? (size_t)1 << check_below(t, 12) : 0;
-        size_t n = block ? block * (1 + check_below(t, (uint32_t)(9000 / block))) : 1 + check_below(t, 9000);
+        size_t n = block ? block * (1 + check_below(t, (uint32_t)(9000 / block)))
+                         : 1 + check_below(t, 9000);
         if (round % 8 == 7) n = block ? (20000 / block + 1) * block : 20001;
         size_t M = 1 + check_below(t, 3);
         bool add = check_below(t, 2);
@@ -65,8 +67,8 @@ static void check_norm(check *t, const pl_kernels *c, pl_cuda *d)
                     size += (double)y[m * n + j] * y[m * n + j];
                 want[i] = y[m * n + i];
                 bound[i] = block && i > first ? bound[i - 1]
-                           : block ? 2e-6 * sqrt(size) + 1e-37
-                                   : 1e-6 * fabs(want[i]) + 1e-37;
+                           : block            ? 2e-6 * sqrt(size) + 1e-37
+                                              : 1e-6 * fabs(want[i]) + 1e-37;
             }
             if (!check_close(t, got + m * n, want, bound, n)) {
                 check_fail(t, "n %zu, block %zu, row %zu of %zu, add %d", n, block, m, M, add);
@@ -120,12 +122,13 @@ static void check_rope(check *t, const pl_kernels *c, pl_cuda *d)
     for (int round = 0; check_round(t, round, 30); round++) {
         check_release(t);
         check_cuda_release(t, d);
-        size_t D = 2 + check_below(t, 256), half = 1 + check_below(t, (uint32_t)D / 2), M = 1 + check_below(t, 4);
+        size_t D = 2 + check_below(t, 256), half = 1 + check_below(t, (uint32_t)D / 2),
+               M = 1 + check_below(t, 4);
         size_t H = 1 + check_below(t, 9), K = 1 + check_below(t, 4), nq = M * H * D, nk = M * K * D;
         bool norm = check_below(t, 2);
         float *q = check_buffer(t, 4 * nq, 4), *k = check_buffer(t, 4 * nk, 4);
         float *gq = check_buffer(t, 4 * D, 4), *gk = check_buffer(t, 4 * D, 4);
-        float *frequencies = check_buffer(t, 4 * half, 4), *got = check_buffer(t, 4 * nq, 4);
+        float *frequencies = check_buffer(t, 4 * half, 4), *got = check_buffer(t, 4 * (nq + nk), 4);
         float *cosine = check_buffer(t, 4 * half * M, 4), *sine = check_buffer(t, 4 * half * M, 4);
         int32_t positions[8];
         float scale = check_below(t, 2) ? 1.0f : 1.25f;
@@ -142,7 +145,8 @@ static void check_rope(check *t, const pl_kernels *c, pl_cuda *d)
             pl_rope_table(frequencies, half, (size_t)positions[m], scale, cosine + m * half,
                           sine + m * half);
         }
-        float *dc = check_cuda_buffer(t, d, 4 * half * M), *ds = check_cuda_buffer(t, d, 4 * half * M);
+        float *dc = check_cuda_buffer(t, d, 4 * half * M),
+              *ds = check_cuda_buffer(t, d, 4 * half * M);
         pl_cuda_rope_table(d, dc, ds, check_cuda_copy(t, d, positions, sizeof positions),
                            check_cuda_copy(t, d, frequencies, 4 * half), half, M, scale);
         pl_cuda_rope p = {.q = check_cuda_copy(t, d, q, 4 * nq),
@@ -183,7 +187,8 @@ static void check_silu(check *t, const pl_kernels *c, pl_cuda *d)
         check_release(t);
         check_cuda_release(t, d);
         size_t block = check_below(t, 2) ? (size_t)1 << check_below(t, 12) : 0;
-        size_t n = block ? block * (1 + check_below(t, (uint32_t)(9000 / block))) : 1 + check_below(t, 9000);
+        size_t n = block ? block * (1 + check_below(t, (uint32_t)(9000 / block)))
+                         : 1 + check_below(t, 9000);
         size_t M = 1 + check_below(t, 3);
         float *gate = check_buffer(t, 4 * n * M, 4), *up = check_buffer(t, 4 * n * M, 4);
         float *signs = check_buffer(t, 4 * n, 4), *got = check_buffer(t, 4 * n * M, 4);
@@ -192,7 +197,8 @@ static void check_silu(check *t, const pl_kernels *c, pl_cuda *d)
             up[i] = (float)check_normal(t);
         }
         for (size_t i = 0; i < n; i++) signs[i] = check_below(t, 2) ? 1.0f : -1.0f;
-        float *dg = check_cuda_copy(t, d, gate, 4 * n * M), *du = check_cuda_copy(t, d, up, 4 * n * M);
+        float *dg = check_cuda_copy(t, d, gate, 4 * n * M),
+              *du = check_cuda_copy(t, d, up, 4 * n * M);
         float *dy = check_below(t, 2) ? dg : check_cuda_buffer(t, d, 4 * n * M);
         pl_cuda_rotation r = {check_cuda_copy(t, d, signs, 4 * n), block};
         pl_cuda_silu_mul(d, dy, dg, du, n, M, block || check_below(t, 2) ? &r : NULL);
