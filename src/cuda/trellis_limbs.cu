@@ -29,6 +29,11 @@ pleach_status pl_cuda_trellis_limbs_prepare(pl_cuda *d, pleach_error *err)
     }
     PL_EACH_CODE(PREPARE)
 #undef PREPARE
+    for (uint32_t L = 12; L <= 16; L += 4)
+        for (int C = 1; C <= 4; C += 3) {
+            PL_TRY(prepare(pl_limbs_axis0(0, L, C), d->shared_bytes, err));
+            PL_TRY(prepare(pl_limbs_axis1(0, L, C), d->shared_bytes, err));
+        }
     return PLEACH_OK;
 }
 
@@ -145,8 +150,9 @@ static void queue(const pl_cuda *d, const pl_cuda_product *p, const pl_cuda_prod
     j.exchange = d->exchange;
     size_t shared = cut(d, &j, s->axis, p->M);
     int C = class_of(p->M);
-    pl_limbs_kernel *kernel = s->axis ? pl_limbs_axis1(s->bits, s->state_bits, C)
-                                      : pl_limbs_axis0(s->bits, s->state_bits, C);
+    uint32_t k = up && up->w->shape.bits != s->bits ? 0 : s->bits;
+    pl_limbs_kernel *kernel =
+        s->axis ? pl_limbs_axis1(k, s->state_bits, C) : pl_limbs_axis0(k, s->state_bits, C);
     pl_launch(d, kernel, dim3(j.slices * j.blocks), dim3(PL_LIMBS_THREADS), shared, j);
 }
 
@@ -161,8 +167,8 @@ bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis
 {
     const pleach_trellis *a = &gate->shape, *b = &up->shape;
     return gate->units && up->units && a->axis == b->axis && a->rows == b->rows &&
-           a->cols == b->cols && a->bits == b->bits && a->state_bits == b->state_bits &&
-           fits(d, gate, 2, M);
+           a->cols == b->cols && (a->bits == b->bits || M <= 4) &&
+           a->state_bits == b->state_bits && fits(d, gate, 2, M);
 }
 
 void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,

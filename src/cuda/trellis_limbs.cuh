@@ -41,6 +41,7 @@ typedef struct pl_limbs_job {
 /* One block's kernel of an axis, for a code and at most C rows of x (1, 4 or 8), and its shared
  * memory; `parts`: the most that a block meets. */
 typedef void pl_limbs_kernel(pl_limbs_job);
+/* k = 0: gate and up of different k, C = 1 and 4 alone. NULL where there is none. */
 pl_limbs_kernel *pl_limbs_axis0(uint32_t k, uint32_t L, int C);
 pl_limbs_kernel *pl_limbs_axis1(uint32_t k, uint32_t L, int C);
 size_t pl_limbs_axis0_shared(int C, size_t parts);
@@ -103,25 +104,7 @@ static __device__ __forceinline__ void pl_mma(int (&c)[4], uint32_t a0, uint32_t
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* ---- sums over warps and blocks -------------------------------------------------------------- */
-
-static __device__ __forceinline__ uint32_t pl_load_relaxed(const uint32_t *p)
-{
-    uint32_t v;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
-}
-
-static __device__ __forceinline__ void pl_store_relaxed(uint32_t *p, uint32_t v)
-{
-    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
-
-/* A sum on its way to another block: never 0, which says that it has not come. */
-static __device__ __forceinline__ uint32_t pl_sent(float v)
-{
-    return v == v ? ~__float_as_uint(v) : 0x80000000;
-}
+/* ---- a block's place -------------------------------------------------------------------------- */
 
 /* One block's place in the work. */
 struct pl_place {
@@ -152,6 +135,105 @@ static __device__ __forceinline__ pl_place pl_place_of(const pl_limbs_job &j)
     return p;
 }
 
+/* ---- codes ----------------------------------------------------------------------------------- */
+
+/* A lane's words of one unit. k = 0: of gate and up in turn, where their k differ; `bits` says which,
+ * and is k otherwise. */
+template <int k>
+struct pl_words {
+    uint4 v[k ? k : 4];
+};
+
+template <int k>
+static __device__ __forceinline__ pl_words<k> pl_load_words(const uint4 *p, uint32_t bits,
+                                                            bool wanted)
+{
+    pl_words<k> w;
+#pragma unroll
+    for (int i = 0; i < (k ? k : 4); i++)
+        w.v[i] = pl_load_codes(p + 32 * i, wanted && (k || i < bits));
+    return w;
+}
+
+template <int k>
+static __device__ __forceinline__ void pl_unpack(uint32_t (&words)[4 * k], const uint4 *v)
+{
+#pragma unroll
+    for (int i = 0; i < k; i++) {
+        words[4 * i] = v[i].x;
+        words[4 * i + 1] = v[i].y;
+        words[4 * i + 2] = v[i].z;
+        words[4 * i + 3] = v[i].w;
+    }
+}
+
+/* Where the units of a part begin, and their k. */
+template <int k>
+struct pl_run {
+    const uint4 *codes;
+    uint32_t bits;
+    /* From unit r of the part's slice on. */
+    __device__ __forceinline__ pl_run(const pl_limbs_job &j, const pl_place &p, uint32_t part,
+                                      uint32_t r)
+    {
+        const pl_limbs_matrix &w = j.w[part % j.matrices];
+        bits = k ? k : w.k;
+        codes = w.codes + ((size_t)(part / j.matrices) * j.units + p.first + r) * 32 * bits +
+                threadIdx.x % 32;
+    }
+    __device__ __forceinline__ pl_words<k> load(bool wanted) const
+    {
+        return pl_load_words<k>(codes, bits, wanted);
+    }
+    __device__ __forceinline__ void step()
+    {
+        codes += 32 * bits;
+    }
+};
+
+/* ---- sums over warps and blocks --------------------------------------------------------------- */
+
+static __device__ __forceinline__ uint4 pl_load_relaxed(const uint32_t *p)
+{
+    uint4 v;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ void pl_store_relaxed(uint32_t *p, uint4 v)
+{
+    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+/* A sum on its way to another block: never 0, which says that it has not come. */
+static __device__ __forceinline__ uint32_t pl_sent(float v)
+{
+    return v == v ? ~__float_as_uint(v) : 0x80000000;
+}
+
+static __device__ __forceinline__ uint4 pl_sent(float4 v)
+{
+    return make_uint4(pl_sent(v.x), pl_sent(v.y), pl_sent(v.z), pl_sent(v.w));
+}
+
+static __device__ __forceinline__ bool pl_came(uint4 v)
+{
+    return v.x && v.y && v.z && v.w;
+}
+
+static __device__ __forceinline__ void pl_add(float4 &sum, float4 v)
+{
+    sum.x += v.x;
+    sum.y += v.y;
+    sum.z += v.z;
+    sum.w += v.w;
+}
+
 /* Slots: [part - part0 + walker], each `slot` floats: the planes of the rows of x, one or two each,
  * which together are a row's sums. */
 template <int outputs_, int plane_stride, int tokens, int planes, int walkers>
@@ -165,25 +247,35 @@ struct pl_slots {
         return outputs == 256 ? e + e / 32 * 4 : e;
     }
 
-    __device__ __forceinline__ float sum(const pl_place &p, uint32_t part, uint32_t m, int e) const
+    /* Of outputs e .. e + 3 of row m of x. */
+    __device__ __forceinline__ float4 sum(const pl_place &p, uint32_t part, uint32_t m, int e) const
     {
         const pl_cut cut = {p.end - p.begin, walkers};
         const uint32_t from = part * p.len, to = from + p.len - 1;
         uint32_t w = from <= p.begin ? 0 : cut.run_of(from - p.begin);
         const uint32_t last = to >= p.end ? walkers - 1 : cut.run_of(to - p.begin);
         const float *s = slots + (part - p.part0 + w) * slot + m * planes * plane_stride + at(e);
-        float v = 0;
-#pragma unroll 4
-        for (; w <= last; w++, s += slot) v += planes == 2 ? s[0] + s[plane_stride] : s[0];
+        float4 v = make_float4(0, 0, 0, 0);
+#pragma unroll 2
+        for (; w <= last; w++, s += slot) {
+            float4 a = *(const float4 *)s;
+            if (planes == 2) pl_add(a, *(const float4 *)(s + plane_stride));
+            pl_add(v, a);
+        }
         return v;
+    }
+
+    /* Floats of a block's slots. */
+    static __device__ __forceinline__ uint32_t size(const pl_place &p)
+    {
+        return ((p.end - 1) / p.len + 1 - p.part0 + walkers) * slot;
     }
 
     /* Walkers without work leave nothing: where there are some, what they would have left is zeros. */
     static __device__ __forceinline__ void clear(const pl_place &p, float *slots)
     {
         if (p.end - p.begin >= walkers) return;
-        const uint32_t n = ((p.end - 1) / p.len - p.part0 + walkers) * slot;
-        for (uint32_t i = threadIdx.x; i < n; i += PL_LIMBS_THREADS) slots[i] = 0;
+        for (uint32_t i = threadIdx.x; i < size(p); i += PL_LIMBS_THREADS) slots[i] = 0;
         __syncthreads();
     }
 };
@@ -197,47 +289,59 @@ static __device__ __forceinline__ uint32_t *pl_exchange_at(const pl_limbs_job &j
     return j.exchange + ((size_t)(slice * slots + part + block) * j.M + m) * outputs + e;
 }
 
-/* The sum of one part over all slices and blocks, by its owner, whose own share is `mine`. Loads of
- * several shares are on their way at once. */
-template <int outputs>
-static __device__ float pl_gather(const pl_limbs_job &j, const pl_place &p, float mine,
-                                  uint32_t part, uint32_t m, int e)
+/* First and last block of those that share the units of `parts` parts of `len` each, which meet one
+ * part. Not inlined: code that runs once is fetched first. */
+static __device__ __noinline__ uint2 pl_blocks_of(uint32_t parts, uint32_t len, uint32_t blocks,
+                                                  uint32_t part)
 {
-    enum { AT_ONCE = 8 };
-    float total = 0;
-    uint32_t slice = 0, block = 0, last = 0;
-    bool fresh = true;
-    while (slice < j.slices) {
-        uint32_t *at[AT_ONCE], v[AT_ONCE];
+    const pl_cut cut = {parts * len, blocks};
+    return make_uint2(cut.run_of(part * len), cut.run_of(part * len + len - 1));
+}
+
+/* Four sums of one part over all slices and blocks, by its owner: the others' in order, then its own,
+ * `mine`, if it `met` the part: that is the last one. Loads of several are on their way at once. */
+template <int outputs>
+static __device__ __forceinline__ float4 pl_gather(const pl_limbs_job &j, bool met, float4 mine,
+                                                   uint32_t part, uint32_t m, int e)
+{
+    enum { AT_ONCE = 4 };
+    float4 total = make_float4(0, 0, 0, 0);
+    uint32_t slice = ~0u, left = 0;
+    uint32_t *next = NULL;
+    bool more = true;
+    while (more) {
+        uint32_t *at[AT_ONCE];
+        uint4 v[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            at[i] = NULL;
-            v[i] = ~0u; /* adds 0 */
-            if (slice >= j.slices) continue;
-            if (fresh) {
-                uint32_t len = pl_slice_at(j, slice + 1) - pl_slice_at(j, slice);
-                pl_cut cut = {j.tiles * j.matrices * len, j.blocks};
-                block = cut.run_of(part * len);
-                last = cut.run_of(part * len + len - 1);
+            if (more && left == 0) {
+                if (++slice < j.slices) {
+                    const uint32_t len = pl_slice_at(j, slice + 1) - pl_slice_at(j, slice);
+                    const uint2 blocks =
+                        pl_blocks_of(j.tiles * j.matrices, len, j.blocks, part);
+                    left = blocks.y - blocks.x + 1;
+                    next = pl_exchange_at<outputs>(j, slice, blocks.x, part, m, e);
+                } else {
+                    more = false;
+                }
             }
-            if (slice == p.slice && block == p.block) {
-                v[i] = pl_sent(mine);
-            } else {
-                at[i] = pl_exchange_at<outputs>(j, slice, block, part, m, e);
-                v[i] = pl_load_relaxed(at[i]);
-            }
-            fresh = block++ == last;
-            slice += fresh;
+            if (met && left == 1 && slice + 1 == j.slices) more = false;
+            at[i] = more ? next : NULL;
+            if (!more) continue;
+            v[i] = pl_load_relaxed(next);
+            next += j.M * outputs;
+            left--;
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            if (at[i]) {
-                while (!v[i]) v[i] = pl_load_relaxed(at[i]);
-                pl_store_relaxed(at[i], 0);
-            }
-            total += __uint_as_float(~v[i]);
+            if (!at[i]) continue;
+            while (!pl_came(v[i])) v[i] = pl_load_relaxed(at[i]);
+            pl_store_relaxed(at[i], make_uint4(0, 0, 0, 0));
+            pl_add(total, make_float4(__uint_as_float(~v[i].x), __uint_as_float(~v[i].y),
+                                      __uint_as_float(~v[i].z), __uint_as_float(~v[i].w)));
         }
     }
+    pl_add(total, mine);
     return total;
 }
 
@@ -248,50 +352,97 @@ static __device__ __forceinline__ uint32_t pl_output(uint32_t tile, int e)
     return tile * outputs + (outputs == 256 ? 255 - e : e);
 }
 
+/* What sums are multiplied by, and what is added then, for the outputs of a block's tiles: fetched
+ * while there is time. Each [part - tile0 * matrices][outputs]. */
 template <int outputs>
-static __device__ float pl_scaled(const pl_limbs_job &j, uint32_t g, uint32_t o, float v)
+struct pl_factors {
+    uint32_t part0;
+    float *factor, *bias;
+
+    __device__ __forceinline__ pl_factors(const pl_limbs_job &j, const pl_place &p, float *at)
+    {
+        part0 = p.part0 / j.matrices * j.matrices;
+        const uint32_t n = ((p.end - 1) / p.len + 1 - part0) * outputs;
+        factor = at;
+        bias = at + n;
+        for (uint32_t i = threadIdx.x; i < n; i += PL_LIMBS_THREADS) {
+            const uint32_t part = part0 + i / outputs, tile = part / j.matrices;
+            const uint32_t o = pl_output<outputs>(tile, i % outputs);
+            const pl_limbs_matrix &w = j.w[part % j.matrices];
+            float v = o < j.out && w.output_scale ? w.output_scale[o] : 1;
+            if (outputs == 16) v *= w.scales[o];
+            factor[i] = v;
+            bias[i] = o < j.out && w.bias ? w.bias[o] : 0;
+        }
+    }
+    __device__ __forceinline__ float4 apply(uint32_t part, int e, float4 v) const
+    {
+        const uint32_t i = (part - part0) * outputs + e;
+        const float4 f = *(const float4 *)(factor + i), b = *(const float4 *)(bias + i);
+        return make_float4(fmaf(v.x, f.x, b.x), fmaf(v.y, f.y, b.y), fmaf(v.z, f.z, b.z),
+                           fmaf(v.w, f.w, b.w));
+    }
+};
+
+static __device__ __forceinline__ float pl_silu_times(float gate, float up)
 {
-    const pl_limbs_matrix &w = j.w[g];
-    if (outputs == 16) v *= w.scales[o];
-    if (w.output_scale) v *= w.output_scale[o];
-    return w.bias ? v + w.bias[o] : v;
+    return gate / (1 + expf(-gate)) * up;
 }
 
-/* After the block's slots are filled and visible to its threads: y. A warp takes 32 sums of a part
- * at a time. */
-template <class slots>
-static __device__ void pl_finish(const pl_limbs_job &j, const pl_place &p, const slots &own)
+/* Four outputs from place e of a tile on. */
+template <int outputs>
+static __device__ __forceinline__ void pl_write(const pl_limbs_job &j, uint32_t tile, uint32_t m, int e,
+                                                float4 v)
 {
-    constexpr int outputs = slots::outputs;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = PL_LIMBS_THREADS / 32;
-    const uint32_t G = j.matrices, of_tile = G * p.len, sums = j.M * outputs, chunks = (sums + 31) / 32;
+    const uint32_t first = pl_output<outputs>(tile, e), last = outputs == 256 ? first - 3 : first + 3;
+    float *y = j.y + m * j.y_stride;
+    const int step = outputs == 256 ? -1 : 1;
+    if (first < j.out) y[first] = v.x;
+    if (first + step < j.out) y[first + step] = v.y;
+    if (last - step < j.out) y[last - step] = v.z;
+    if (last < j.out) y[last] = v.w;
+}
+
+/* After the block's slots are filled and visible to its threads: y. A thread takes four sums of a
+ * part at a time. */
+template <class slots>
+static __device__ __forceinline__ void pl_finish(const pl_limbs_job &j, const pl_place &p,
+                                                 const slots &own,
+                                                 const pl_factors<slots::outputs> &factors)
+{
+    constexpr int outputs = slots::outputs, quads = outputs / 4;
+    const uint32_t G = j.matrices, of_tile = G * p.len;
     const bool last_slice = p.slice == j.slices - 1;
     const uint32_t parts = (p.end - 1) / p.len + 1 - p.part0;
-    const uint32_t owned_end = last_slice ? p.end / of_tile * G : 0; /* parts */
-    for (uint32_t i = warp; i < parts * chunks; i += warps) {
-        uint32_t part = p.part0 + i / chunks, of_part = i % chunks * 32 + lane;
-        uint32_t m = of_part / outputs, e = of_part % outputs;
-        if (part < owned_end || of_part >= sums || pl_output<outputs>(part / G, e) >= j.out)
-            continue;
+    const uint32_t tile0 = p.begin / of_tile, owned = last_slice ? p.end / of_tile : 0; /* tiles */
+    float4 gate = make_float4(0, 0, 0, 0);
+    /* Those that others wait for go first. */
+    const uint32_t sent0 = owned * G > p.part0 ? owned * G - p.part0 : 0, n = j.M * quads;
+#pragma unroll 1
+    for (uint32_t i = sent0 * n + threadIdx.x; i < parts * n; i += PL_LIMBS_THREADS) {
+        const uint32_t part = p.part0 + i / n, m = i % n / quads;
+        const int e = i % quads * 4;
         pl_store_relaxed(pl_exchange_at<outputs>(j, p.slice, p.block, part, m, e),
                          pl_sent(own.sum(p, part, m, e)));
     }
-    if (!last_slice) return;
-    const uint32_t tile0 = p.begin / of_tile, tiles = p.end / of_tile - tile0;
-    for (uint32_t i = warp; i < tiles * chunks; i += warps) {
-        uint32_t tile = tile0 + i / chunks, of_part = i % chunks * 32 + lane;
-        uint32_t m = of_part / outputs, e = of_part % outputs, o = pl_output<outputs>(tile, e);
-        if (of_part >= sums || o >= j.out) continue;
-        float v[2];
-        for (uint32_t g = 0; g < G; g++) {
-            uint32_t part = tile * G + g;
-            bool met = (part + 1) * p.len > p.begin; /* gate may end before this block begins */
-            float sum = met ? own.sum(p, part, m, e) : 0;
-            bool alone = j.slices == 1 && part * p.len >= p.begin;
-            v[g] = pl_scaled<outputs>(j, g, o,
-                                      alone ? sum : pl_gather<outputs>(j, p, sum, part, m, e));
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; owned > tile0 && i < (owned - tile0) * n; i += PL_LIMBS_THREADS) {
+        const uint32_t tile = tile0 + i / n, m = i % n / quads;
+        const int e = i % quads * 4;
+#pragma unroll 1
+        for (uint32_t part = tile * G; part < tile * G + G; part++) {
+            const bool met = (part + 1) * p.len > p.begin; /* gate may end before this block begins */
+            const bool alone = j.slices == 1 && part * p.len >= p.begin;
+            float4 v = met ? own.sum(p, part, m, e) : make_float4(0, 0, 0, 0);
+            if (!alone) v = pl_gather<outputs>(j, met, v, part, m, e);
+            v = factors.apply(part, e, v);
+            if (part + 1 < tile * G + G)
+                gate = v;
+            else if (G == 2)
+                v = make_float4(pl_silu_times(gate.x, v.x), pl_silu_times(gate.y, v.y),
+                                pl_silu_times(gate.z, v.z), pl_silu_times(gate.w, v.w));
+            if (part + 1 == tile * G + G) pl_write<outputs>(j, tile, m, e, v);
         }
-        j.y[m * j.y_stride + o] = G == 2 ? v[0] / (1 + expf(-v[0])) * v[1] : v[0];
     }
 }
 

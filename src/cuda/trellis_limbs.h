@@ -36,7 +36,7 @@ size_t pl_cuda_trellis_limbs_scratch(const pl_cuda *d, const pl_cuda_trellis *w,
 void pl_cuda_trellis_limbs_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch);
 
 /* gate and up in one launch: gate's y[m][o] = silu(gate[o]) * up[o], both as above, of the same x,
- * axis, in and out; k and L may differ. up's y is not looked at. */
+ * axis, in, out and L; where k differs, M <= 4. up's y is not looked at. */
 bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis *gate,
                                          const pl_cuda_trellis *up, size_t M);
 void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,

@@ -118,20 +118,6 @@ static __device__ __forceinline__ void sync_walker(uint32_t walker)
         asm volatile("bar.sync %0, 64;" ::"r"(walker + 1) : "memory");
 }
 
-template <int k>
-struct words {
-    uint4 v[k];
-};
-
-template <int k>
-static __device__ __forceinline__ words<k> load(const uint4 *p, bool wanted)
-{
-    words<k> w;
-#pragma unroll
-    for (int i = 0; i < k; i++) w.v[i] = pl_load_codes(p + 32 * i, wanted);
-    return w;
-}
-
 /* The run of words of half `half` of a stored row's positions, and how many words it is. */
 template <int k, int C>
 struct half_run {
@@ -157,20 +143,14 @@ struct half_run {
 
 /* One unit's products. */
 template <int k, int L, int C>
-static __device__ __forceinline__ void multiply(const words<k> &code, const uint32_t *digits,
+static __device__ __forceinline__ void multiply(const uint4 *code, const uint32_t *digits,
                                                 uint32_t half,
                                                 int (&acc)[shape<C>::tiles][shape<C>::sets][4])
 {
     typedef shape<C> S;
     const unsigned lane = threadIdx.x % 32;
     uint32_t w[4 * k], b[S::sets];
-#pragma unroll
-    for (int i = 0; i < k; i++) {
-        w[4 * i] = code.v[i].x;
-        w[4 * i + 1] = code.v[i].y;
-        w[4 * i + 2] = code.v[i].z;
-        w[4 * i + 3] = code.v[i].w;
-    }
+    pl_unpack<k>(w, code);
 #pragma unroll
     for (int s = 0; s < S::sets; s++) b[s] = digits[s * UNIT_STRIDE + lane];
 #pragma unroll
@@ -194,6 +174,20 @@ static __device__ __forceinline__ void multiply(const words<k> &code, const uint
             for (int s = 0; s < S::sets; s++) pl_mma(acc[i][s], a0, a1, a2, a3, b0[s], b1[s]);
         }
     }
+}
+
+/* The same where k differs between the matrices. */
+template <int L, int C>
+static __device__ __forceinline__ void multiply_any(const uint4 *code, uint32_t bits,
+                                                    const uint32_t *digits, uint32_t half,
+                                                    int (&acc)[shape<C>::tiles][shape<C>::sets][4])
+{
+    if (bits == 2)
+        multiply<2, L, C>(code, digits, half, acc);
+    else if (bits == 3)
+        multiply<3, L, C>(code, digits, half, acc);
+    else
+        multiply<4, L, C>(code, digits, half, acc);
 }
 
 /* A run's sums to the slot: lane (g, q) has outputs 32 g + .. of row q of a set. */
@@ -238,12 +232,8 @@ static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_plac
     const uint32_t end = p.begin + cut.start(walker + 1);
     staged<C> &run = all[walker];
     uint32_t part = u / p.len, r = u % p.len;
-    const uint4 *codes = NULL;
-    words<k> next;
-    if (u < end) {
-        codes = j.w[part % j.matrices].codes + ((size_t)(part / j.matrices) * p.len + r) * 32 * k;
-        next = load<k>(codes + lane, true);
-    }
+    pl_run<k> codes(j, p, part, r);
+    pl_words<k> next = codes.load(u < end);
     for (bool fresh = true, first = true; u < end; first = false) {
         uint32_t left = min(end - u, p.len - r), runs = (left + RUN - 1) / RUN;
         uint32_t len = (left + runs - 1) / runs;
@@ -264,18 +254,32 @@ static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_plac
                 acc[i][s][1] = acc[i][s][3] = odd;
             }
         }
-        const uint32_t left_part = part;
-        for (uint32_t i = 0; i < len; i++) {
-            words<k> code = next;
+        const uint32_t left_part = part, bits = codes.bits;
+        const uint32_t *digits = run.digits;
+        /* Two units a turn: what is loaded ahead for one is not moved for the other. */
+        auto unit = [&](const pl_words<k> &code, pl_words<k> &ahead) {
             if (++r == p.len) {
                 r = 0;
-                part++;
-                codes = j.w[part % j.matrices].codes + (size_t)(part / j.matrices) * p.len * 32 * k;
+                codes = pl_run<k>(j, p, ++part, 0);
             } else {
-                codes += 32 * k;
+                codes.step();
             }
-            next = load<k>(codes + lane, ++u < end);
-            multiply<k, L, C>(code, run.digits + i * S::sets * UNIT_STRIDE, half, acc);
+            ahead = codes.load(++u < end);
+            if constexpr (k != 0)
+                multiply<k, L, C>(code.v, digits, half, acc);
+            else
+                multiply_any<L, C>(code.v, bits, digits, half, acc);
+            digits += S::sets * UNIT_STRIDE;
+        };
+        for (uint32_t i = 0;; i += 2) {
+            pl_words<k> other;
+            unit(next, other);
+            if (i + 1 == len) {
+                next = other;
+                break;
+            }
+            unit(other, next);
+            if (i + 2 == len) break;
         }
         leave<C>(acc, run, half, slots + (left_part - p.part0 + walker) * S::slots::slot, fresh);
         fresh = part != left_part;
@@ -292,10 +296,11 @@ static __global__ void __launch_bounds__(PL_LIMBS_THREADS, 1) product(pl_limbs_j
     const pl_place p = pl_place_of(j);
     pl_let_next_start();
     S::slots::clear(p, slots);
+    const pl_factors<256> factors(j, p, slots + S::slots::size(p));
     walk<k, L, C>(j, p, runs, slots);
     pl_wait_for_previous(); /* walkers without work, too, before they write */
     __syncthreads();
-    pl_finish(j, p, typename S::slots{slots});
+    pl_finish(j, p, typename S::slots{slots}, factors);
 }
 
 template <int k, int L>
@@ -306,6 +311,8 @@ static pl_limbs_kernel *of_code(int C)
 
 pl_limbs_kernel *pl_limbs_axis0(uint32_t k, uint32_t L, int C)
 {
+    if (k == 0 && C == 1) return L == 12 ? product<0, 12, 1> : product<0, 16, 1>;
+    if (k == 0 && C == 4) return L == 12 ? product<0, 12, 4> : product<0, 16, 4>;
 #define OF_CODE(bits, state_bits) \
     if (k == bits && L == state_bits) return of_code<bits, state_bits>(C);
     PL_EACH_CODE(OF_CODE)
@@ -317,7 +324,8 @@ template <int C>
 static size_t shared(size_t parts)
 {
     typedef shape<C> S;
-    return S::walkers * sizeof(staged<C>) + (parts + S::walkers) * S::slots::slot * sizeof(float);
+    return S::walkers * sizeof(staged<C>) + (parts + S::walkers) * S::slots::slot * sizeof(float) +
+           2 * (parts + 1) * 256 * sizeof(float);
 }
 
 size_t pl_limbs_axis0_shared(int C, size_t parts)

@@ -69,59 +69,49 @@ static __device__ __forceinline__ void round_slice(const pl_limbs_job &j, const 
     typedef shape<C> S;
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t n = p.len * j.M;
-    float next[8];
-    auto fetch = [&](uint32_t i) {
+    auto fetch = [&](float (&a)[8], uint32_t i) {
         uint32_t b = i % p.len, m = i / p.len;
         const float *x = j.x + m * j.x_stride;
 #pragma unroll
         for (int h = 0; h < 8; h++) {
             uint32_t at = (p.first + b) * 256 + 255 - 32 * h - lane;
-            next[h] = at < j.in ? x[at] : 0;
+            a[h] = i < n && at < j.in ? x[at] : 0;
         }
     };
-    if (warp < n) fetch(warp);
-    for (uint32_t i = warp; i < n; i += WALKERS) {
+    auto round = [&](const float (&a)[8], uint32_t i) {
+        uint32_t b = i % p.len, column = i / p.len * S::limbs;
+        round_block<C>(a, digits + (b * S::columns + column) * COLUMN,
+                       scales + b * S::scales + column);
+    };
+    float even[8], odd[8]; /* two blocks ahead */
+    fetch(even, warp);
+    fetch(odd, warp + WALKERS);
+    for (uint32_t i = warp; i < n; i += 2 * WALKERS) {
         float a[8];
 #pragma unroll
-        for (int h = 0; h < 8; h++) a[h] = next[h];
-        if (i + WALKERS < n) fetch(i + WALKERS);
-        uint32_t b = i % p.len, column = i / p.len * S::limbs;
-        round_block<C>(a, digits + (b * S::columns + column) * COLUMN, scales + b * S::scales + column);
+        for (int h = 0; h < 8; h++) a[h] = even[h];
+        fetch(even, i + 2 * WALKERS);
+        round(a, i);
+        if (i + WALKERS >= n) break;
+#pragma unroll
+        for (int h = 0; h < 8; h++) a[h] = odd[h];
+        fetch(odd, i + 3 * WALKERS);
+        round(a, i + WALKERS);
     }
     if (C == 1) /* the fourth column of lanes that sum two */
         for (uint32_t b = threadIdx.x; b < p.len; b += PL_LIMBS_THREADS) scales[4 * b + 3] = {0, 0};
 }
 
-template <int k>
-struct words {
-    uint4 v[k];
-};
-
-template <int k>
-static __device__ __forceinline__ words<k> load(const uint4 *p, bool wanted)
-{
-    words<k> w;
-#pragma unroll
-    for (int i = 0; i < k; i++) w.v[i] = pl_load_codes(p + 32 * i, wanted);
-    return w;
-}
-
 /* One unit's products. digits: of column g, quarter q. */
 template <int k, int L, int C>
-static __device__ __forceinline__ void multiply(const words<k> &code, const uint32_t *digits,
+static __device__ __forceinline__ void multiply(const uint4 *code, const uint32_t *digits,
                                                 const column_scale *scales,
                                                 float (&sums)[shape<C>::sets][4])
 {
     typedef shape<C> S;
     const unsigned lane = threadIdx.x % 32, q = lane % 4;
     uint32_t w[4 * k], r0[2 * k + 1], r1[2 * k + 1];
-#pragma unroll
-    for (int i = 0; i < k; i++) {
-        w[4 * i] = code.v[i].x;
-        w[4 * i + 1] = code.v[i].y;
-        w[4 * i + 2] = code.v[i].z;
-        w[4 * i + 3] = code.v[i].w;
-    }
+    pl_unpack<k>(w, code);
 #pragma unroll
     for (int i = 0; i < 2 * k; i++) {
         r0[i] = w[i];
@@ -138,12 +128,17 @@ static __device__ __forceinline__ void multiply(const words<k> &code, const uint
         acc[s][0] = acc[s][2] = scale[s].x;
         acc[s][1] = acc[s][3] = scale[s].z;
     }
+    uint4 next[S::sets];
+#pragma unroll
+    for (int s = 0; s < S::sets; s++) next[s] = *(const uint4 *)(digits + s * 8 * COLUMN);
 #pragma unroll
     for (int i = 0; i < 16; i++) {
         uint4 b[S::sets];
 #pragma unroll
-        for (int s = 0; s < S::sets; s++)
-            b[s] = *(const uint4 *)(digits + s * 8 * COLUMN + 4 * i);
+        for (int s = 0; s < S::sets; s++) {
+            b[s] = next[s];
+            if (i < 15) next[s] = *(const uint4 *)(digits + s * 8 * COLUMN + 4 * i + 4);
+        }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int at = 4 * i + 2 * h;
@@ -164,6 +159,22 @@ static __device__ __forceinline__ void multiply(const words<k> &code, const uint
                               sums[s][i]);
 }
 
+/* The same where k differs between the matrices. */
+template <int L, int C>
+static __device__ __forceinline__ void multiply_any(const uint4 *code, uint32_t bits,
+                                                    const uint32_t *digits,
+                                                    const column_scale *scales,
+                                                    float (&sums)[shape<C>::sets][4])
+{
+    if (bits == 2)
+        multiply<2, L, C>(code, digits, scales, sums);
+    else if (bits == 3)
+        multiply<3, L, C>(code, digits, scales, sums);
+    else
+        multiply<4, L, C>(code, digits, scales, sums);
+}
+
+/* A part's sums to its slot. */
 template <int C>
 static __device__ __forceinline__ void leave(float (&sums)[shape<C>::sets][4], float *slot)
 {
@@ -189,35 +200,34 @@ static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_plac
     uint32_t u = p.begin + cut.start(warp);
     const uint32_t end = p.begin + cut.start(warp + 1);
     uint32_t part = u / p.len, r = u % p.len;
-    const uint4 *codes = NULL;
-    words<k> next;
-    auto start = [&]() {
-        return j.w[part % j.matrices].codes +
-               ((size_t)(part / j.matrices) * j.units + p.first + r) * 32 * k;
-    };
-    if (u < end) {
-        codes = start();
-        next = load<k>(codes + lane, true);
-    }
+    pl_run<k> codes(j, p, part, r);
+    pl_words<k> next = codes.load(u < end);
     pl_wait_for_previous();
     round_slice<C>(j, p, digits, scales);
     __syncthreads();
     const uint32_t *mine = digits + (C == 1 ? min(g, 2) : g) * COLUMN + q * QUARTER;
     float sums[S::sets][4] = {};
-    while (u < end) {
-        words<k> code = next;
-        const uint32_t this_part = part, block = r;
+    auto unit = [&](const pl_words<k> &code, pl_words<k> &ahead) {
+        const uint32_t this_part = part, block = r, bits = codes.bits;
         if (++r == p.len) {
             r = 0;
-            part++;
-            codes = start();
+            codes = pl_run<k>(j, p, ++part, 0);
         } else {
-            codes += 32 * k;
+            codes.step();
         }
-        next = load<k>(codes + lane, ++u < end);
-        multiply<k, L, C>(code, mine + block * S::columns * COLUMN, scales + block * S::scales, sums);
+        ahead = codes.load(++u < end);
+        const uint32_t *of_block = mine + block * S::columns * COLUMN;
+        if constexpr (k != 0)
+            multiply<k, L, C>(code.v, of_block, scales + block * S::scales, sums);
+        else
+            multiply_any<L, C>(code.v, bits, of_block, scales + block * S::scales, sums);
         if (part != this_part || u == end)
             leave<C>(sums, slots + (this_part - p.part0 + warp) * S::slots::slot);
+    };
+    while (u < end) {
+        pl_words<k> other;
+        unit(next, other);
+        next = other;
     }
 }
 
@@ -232,9 +242,10 @@ static __global__ void __launch_bounds__(PL_LIMBS_THREADS, 1) product(pl_limbs_j
     float *slots = (float *)(scales + p.len * S::scales);
     pl_let_next_start();
     S::slots::clear(p, slots);
+    const pl_factors<16> factors(j, p, slots + S::slots::size(p));
     walk<k, L, C>(j, p, digits, scales, slots);
     __syncthreads();
-    pl_finish(j, p, typename S::slots{slots});
+    pl_finish(j, p, typename S::slots{slots}, factors);
 }
 
 template <int k, int L>
@@ -245,6 +256,8 @@ static pl_limbs_kernel *of_code(int C)
 
 pl_limbs_kernel *pl_limbs_axis1(uint32_t k, uint32_t L, int C)
 {
+    if (k == 0 && C == 1) return L == 12 ? product<0, 12, 1> : product<0, 16, 1>;
+    if (k == 0 && C == 4) return L == 12 ? product<0, 12, 4> : product<0, 16, 4>;
 #define OF_CODE(bits, state_bits) \
     if (k == bits && L == state_bits) return of_code<bits, state_bits>(C);
     PL_EACH_CODE(OF_CODE)
@@ -257,7 +270,8 @@ static size_t shared(size_t parts, size_t units)
 {
     typedef shape<C> S;
     return units * (S::columns * COLUMN * sizeof(uint32_t) + S::scales * sizeof(column_scale)) +
-           (parts + WALKERS) * S::slots::slot * sizeof(float);
+           (parts + WALKERS) * S::slots::slot * sizeof(float) +
+           2 * (parts + 1) * 16 * sizeof(float);
 }
 
 size_t pl_limbs_axis1_shared(int C, size_t parts, size_t units)

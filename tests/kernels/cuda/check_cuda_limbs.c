@@ -94,6 +94,7 @@ static bool make_product(check *t, pl_cuda *d, unsigned k, unsigned L, unsigned 
     p->x = random_numbers(t, M * p->x_stride, 0);
     memset(p->w, 0, sizeof p->w);
     for (size_t i = 0; i < matrices; i++) {
+        if (i && M <= 4 && check_below(t, 2)) s.bits = 2 + check_below(t, 3);
         if (!make_matrix(t, d, s, p->out, &p->w[i])) return false;
     }
     return true;
