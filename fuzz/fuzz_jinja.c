@@ -11,10 +11,13 @@ static json_t *variables(void)
 {
     static const char text[] =
         "{\"messages\":[{\"role\":\"system\",\"content\":\"Be \\u00e9 kind. \"},{\"role\":\"user\","
-        "\"content\":[{\"type\":\"text\",\"text\":\"q\"}]},{\"role\":\"assistant\",\"content\":null,"
+        "\"content\":[{\"type\":\"text\",\"text\":\"q\"}]},{\"role\":\"assistant\",\"content\":"
+        "null,"
         "\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"f\","
-        "\"arguments\":{\"a\":[1,2.5,true,null]}}}]},{\"role\":\"tool\",\"content\":\"<\\\"x\\\">\"}],"
-        "\"add_generation_prompt\":true,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],"
+        "\"arguments\":{\"a\":[1,2.5,true,null]}}}]},{\"role\":\"tool\",\"content\":\"<\\\"x\\\">"
+        "\"}],"
+        "\"add_generation_prompt\":true,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+        "\"f\"}}],"
         "\"e\":\"\",\"i\":-7,\"big\":9223372036854775807,\"deep\":[[[[\"x\"]]]]}";
     return json_loads(text, 0, NULL);
 }

@@ -38,8 +38,10 @@ static void check_case(const json_t *all, const json_t *c)
     char path[96], *template;
     pl_jinja_text got;
     pleach_error err = {0};
-    if (file) snprintf(path, sizeof path, "templates/%s", file);
-    else template = strdup(json_string_value(json_object_get(c, "template")));
+    if (file)
+        snprintf(path, sizeof path, "templates/%s", file);
+    else
+        template = strdup(json_string_value(json_object_get(c, "template")));
     if (file) template = text_read(path, NULL);
     pleach_status status = render(template, strlen(template), said, json_object_get(all, "own"),
                                   json_integer_value(json_object_get(all, "now")), &got, &err);
@@ -50,8 +52,10 @@ static void check_case(const json_t *all, const json_t *c)
         fail_msg("%s\ngives %.*s\nnot %s", template, (int)got.size, got.bytes,
                  json_string_value(text));
     pl_jinja_text_free(&got);
-    if (file) pl_free(template);
-    else free(template);
+    if (file)
+        pl_free(template);
+    else
+        free(template);
 }
 
 static void renders_like_jinja2(void **state)
@@ -138,8 +142,8 @@ static void takes_no_more_than_it_may(void **state)
 static void deep_nesting_is_refused(void **state)
 {
     (void)state;
-    static const char *const parts[] = {"(", "[", "{% if 1 %}", "not ", "-", "a|b(", "{1:",
-                                        "x if y else "};
+    static const char *const parts[] = {"(", "[",    "{% if 1 %}", "not ",
+                                        "-", "a|b(", "{1:",        "x if y else "};
     for (size_t i = 0; i < PL_COUNT(parts); i++) {
         size_t n = strlen(parts[i]), size = 3;
         char *text = pl_alloc(100000 * n + 8, 1);
@@ -206,7 +210,7 @@ static int render_lines(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(renders_like_jinja2),     cmocka_unit_test(bytes_know_their_origin),
+        cmocka_unit_test(renders_like_jinja2),       cmocka_unit_test(bytes_know_their_origin),
         cmocka_unit_test(takes_no_more_than_it_may), cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(cut_off_templates),
     };
