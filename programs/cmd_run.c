@@ -15,6 +15,7 @@
 
 typedef struct run_values {
     const char *path, *prompt, *file, *system, *ids_file, *session_file;
+    const char *grammar, *schema;
     int64_t tokens;
     int chat, special, ignore_end, print_ids, json, verbose;
     model_values model;
@@ -39,6 +40,7 @@ static int check_values(const run_values *v)
     if (v->ids_file && (v->chat || v->special))
         return fail_usage("--ids: expected neither --chat nor --special with it");
     if (v->chat && v->special) return fail_usage("--special: expected no --chat with it");
+    if (v->grammar && v->schema) return fail_usage("--grammar: expected no --json-schema with it");
     return check_session(&v->session);
 }
 
@@ -86,13 +88,12 @@ static int print_answer_json(const pleach_session *session, const answer *a, con
     json_t *list = json_array();
     pleach_session_cache_info(session, &cache);
     for (size_t i = 0; i < s->new_tokens; i++) json_array_append_new(list, json_integer(ids[i]));
-    return print_json(
-        json_pack("{s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:s, s:o}", "text", json_text(a->text),
-                  "ids", list, "prompt_tokens", (json_int_t)s->prompt_tokens, "cached_tokens",
-                  (json_int_t)s->cached_tokens, "new_tokens", (json_int_t)s->new_tokens,
-                  "prompt_seconds", json_number(s->prompt_seconds), "generation_seconds",
-                  json_number(s->generation_seconds), "finish", finish[s->finish],
-                  "cache", cache_json(&cache)));
+    return print_json(json_pack(
+        "{s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:s, s:o}", "text", json_text(a->text), "ids", list,
+        "prompt_tokens", (json_int_t)s->prompt_tokens, "cached_tokens",
+        (json_int_t)s->cached_tokens, "new_tokens", (json_int_t)s->new_tokens, "prompt_seconds",
+        json_number(s->prompt_seconds), "generation_seconds", json_number(s->generation_seconds),
+        "finish", finish[s->finish], "cache", cache_json(&cache)));
 }
 
 static int print_answer(const run_values *v, const pleach_session *s, const answer *a, size_t n)
@@ -110,7 +111,7 @@ static int print_answer(const run_values *v, const pleach_session *s, const answ
 }
 
 static int generate(const run_values *v, const pleach_model *m, pleach_session *s,
-                    const id_list *prompt)
+                    const id_list *prompt, const char *form)
 {
     pleach_error err;
     pleach_model_info info;
@@ -120,17 +121,30 @@ static int generate(const run_values *v, const pleach_model *m, pleach_session *
     sampling_from_values(&v->sampling, &settings.sampling);
     settings.max_tokens = (size_t)v->tokens;
     settings.ignore_end = v->ignore_end;
+    settings.grammar = v->grammar ? form : NULL;
+    settings.json_schema = v->schema ? form : NULL;
     size_t context = v->session.context ? (size_t)v->session.context : info.context_length;
     answer a = {.silent = v->print_ids || v->json};
     if (!info.has_tokenizer && !a.silent)
         return fail("%s: no tokenizer; --print-ids prints token ids", v->path);
-    pleach_status status =
-        answer_prompt(s, context, prompt->ids, prompt->n, &settings, &a, &err);
+    pleach_status status = answer_prompt(s, context, prompt->ids, prompt->n, &settings, &a, &err);
     int result = status == PLEACH_OK ? print_answer(v, s, &a, prompt->n) : fail_status(&err);
     if (status == PLEACH_OK && (v->verbose || isatty(STDERR_FILENO))) answer_print_stats(&a);
     if (status == PLEACH_OK && v->verbose) print_session_cache(stderr, s);
     pl_free(a.text);
     return result == EXIT_OK && a.stopped ? EXIT_INTERRUPTED : result;
+}
+
+/* What the answer has to keep to, in *form (pl_free); NULL: nothing. */
+static int read_form(const run_values *v, char **form)
+{
+    const char *path = v->grammar ? v->grammar : v->schema;
+    size_t size;
+    if (!path) return EXIT_OK;
+    int status = read_input(path, form, &size);
+    if (status == EXIT_OK && strlen(*form) != size)
+        status = fail("%s: expected a text, found a NUL byte in it", path);
+    return status;
 }
 
 /* A file that cannot be written is refused before the work that would be lost. */
@@ -162,20 +176,23 @@ static int run(const void *values)
     pleach_model *m = NULL;
     pleach_session *s = NULL;
     id_list prompt = {0};
+    char *form = NULL;
     int status = check_values(v);
     if (status == EXIT_OK) status = check_session_file(v);
+    if (status == EXIT_OK) status = read_form(v, &form);
     if (status == EXIT_OK) status = open_model(v->path, &v->model, &m);
     if (status == EXIT_OK) status = prompt_ids(v, m, &prompt);
     if (status == EXIT_OK) status = open_session(m, &v->session, &s);
     if (status == EXIT_OK) status = load_session(v, s);
     if (status == EXIT_OK) {
         catch_interrupts(false);
-        status = generate(v, m, s, &prompt);
+        status = generate(v, m, s, &prompt, form);
         if (status == EXIT_OK || status == EXIT_INTERRUPTED) status = save_session(v, s, status);
     }
     pleach_session_close(s);
     pleach_model_close(m);
     pl_free(prompt.ids);
+    pl_free(form);
     return status;
 }
 
@@ -221,6 +238,16 @@ static const option options[] = {
              "that somebody else wrote",
      OPTION_AT(run_values, special)},
     SAMPLING_OPTIONS(run_values),
+    {.name = "grammar",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .help = "the answer keeps to this grammar in GBNF",
+     OPTION_AT(run_values, grammar)},
+    {.name = "json-schema",
+     .type = OPTION_PATH,
+     .argument = "FILE",
+     .help = "the answer is JSON of this schema",
+     OPTION_AT(run_values, schema)},
     {.name = "ignore-end",
      .type = OPTION_FLAG,
      .help = "go on past the end of the answer",
@@ -260,6 +287,8 @@ const command run_command = {
                                       "pleach run model.gguf --chat -p 'What is a trellis?'",
                                       "pleach run model-4bit -f story.txt --temp 0.8 --top-p 0.95 "
                                       "--seed 7",
+                                      "pleach run model-4bit --chat -p 'Name a city.' "
+                                      "--json-schema city.json",
                                       "pleach run model-4bit -f book.txt --kv k8v3 --session "
                                       "book.session",
                                       NULL},

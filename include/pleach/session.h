@@ -149,7 +149,11 @@ typedef struct pleach_generation {
     pleach_sampling sampling;
     size_t max_tokens;   /* 0: as many as the context holds (default) */
     int ignore_end;      /* 1: go on past end tokens. Default 0 */
-    unsigned char reserved[32];
+    /* Texts that the answer keeps to, one of them or none (NULL, default): a grammar in GBNF, or a
+     * JSON schema, of which a keyword that cannot be kept to is refused. docs/grammar.md. Borrowed
+     * for the call. */
+    const char *grammar, *json_schema;
+    unsigned char reserved[16];
 } pleach_generation;
 
 PLEACH_API void pleach_generation_defaults(pleach_generation *g);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "constraint.h"
 #include "session.h"
 #include "utf8_stream.h"
 
@@ -28,6 +29,7 @@ typedef struct generation {
     pleach_session *session;
     const pleach_generation *set;
     pleach_sampler *sampler;
+    pl_constraint *constraint; /* NULL: none */
     float *logits; /* [vocab]; NULL: the backend finds the likeliest id */
     int32_t best;
     pl_utf8_stream stream;
@@ -53,11 +55,14 @@ static pleach_status feed_ids(generation *g, const int32_t *ids, size_t n, bool 
     return pleach_session_feed(g->session, ids, n, wanted ? g->logits : NULL, err);
 }
 
-static pleach_status next_id(generation *g, int32_t *id, pleach_error *err)
+/* *ended: a grammar's text is whole, and nothing may follow. */
+static pleach_status next_id(generation *g, int32_t *id, bool *ended, pleach_error *err)
 {
     const int32_t *history;
     size_t n = pleach_session_ids(g->session, &history);
     size_t vocab = g->session->model->transformer->config->vocab_size;
+    if (g->constraint) PL_TRY(pl_constraint_apply(g->constraint, g->logits, ended, err));
+    if (*ended) return PLEACH_OK;
     if (g->logits) return pleach_sample(g->sampler, g->logits, vocab, history, n, id, err);
     *id = g->best;
     PL_FAIL_IF(*id < 0, err, PLEACH_ERR_DATA, "the logits hold NaN or no finite number");
@@ -116,12 +121,14 @@ static pleach_status generate_tokens(generation *g, pleach_generation_stats *sta
     size_t most = g->set->max_tokens ? PL_MIN(g->set->max_tokens, room) : room;
     stats->finish = PLEACH_FINISH_LENGTH;
     while (stats->new_tokens < most && !g->stopped) {
-        int32_t id;
-        PL_TRY(next_id(g, &id, err));
-        if (!g->set->ignore_end && pl_model_is_end(m, id)) {
+        int32_t id = -1;
+        bool ended = false;
+        PL_TRY(next_id(g, &id, &ended, err));
+        if (ended || (!g->set->ignore_end && pl_model_is_end(m, id))) {
             stats->finish = PLEACH_FINISH_END;
             break;
         }
+        if (g->constraint) pl_constraint_take(g->constraint, id);
         PL_TRY(show_token(g, id, err));
         bool last = ++stats->new_tokens == most || g->stopped;
         PL_TRY(feed_ids(g, &id, 1, !last, err));
@@ -138,7 +145,10 @@ static pleach_status run(generation *g, const int32_t *prompt, size_t n_prompt,
     PL_TRY(pleach_sampler_open(&g->set->sampling, &g->sampler, err));
     const pleach_sampling *set = &g->set->sampling;
     bool greedy = set->temperature == 0 && set->repetition_penalty == 1;
-    if (!greedy || !g->session->model->backend->finds_best) {
+    if (g->set->grammar || g->set->json_schema)
+        PL_TRY(pl_constraint_open(g->session->model, g->set->grammar, g->set->json_schema,
+                                  &g->constraint, err));
+    if (!greedy || g->constraint || !g->session->model->backend->finds_best) {
         g->logits = pl_alloc(vocab, sizeof *g->logits);
         if (!g->logits) return pl_fail_memory(err, "logits", vocab * sizeof *g->logits);
     }
@@ -163,6 +173,7 @@ pleach_status pleach_generate(pleach_session *s, const int32_t *prompt, size_t n
     pleach_generation_stats result = {0};
     pleach_status status = run(&g, prompt, n_prompt, &result, err);
     pleach_sampler_close(g.sampler);
+    pl_constraint_close(g.constraint);
     pl_free(g.logits);
     pl_free(g.stream.text);
     if (stats) *stats = result;
