@@ -4,6 +4,7 @@
  * rule and those round it end; a state is the set of places where a text may stand. States are made
  * as texts lead to them and kept with their transitions, so that looking through a vocabulary is
  * mostly table look-ups. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -21,6 +22,7 @@ enum {
 /* Stack i: vertex, then stack `rest`; stack 0 is empty. */
 typedef struct stack {
     uint32_t vertex, rest, depth;
+    uint32_t set_mark, seen_mark; /* of the last set, the last search, that it was added to */
 } stack;
 
 typedef struct state {
@@ -48,7 +50,8 @@ struct pl_matcher {
     uint32_t begin, now;
     /* A set being made. */
     uint32_t *set, *seen;
-    size_t n_set, set_capacity, n_seen, seen_capacity;
+    size_t n_set, set_capacity, n_seen, seen_capacity, looked;
+    uint32_t set_mark, seen_mark;
     bool whole, broken; /* broken: out of memory */
 };
 
@@ -99,7 +102,7 @@ static bool grow_table(pl_matcher *m, table *t, bool stacks)
 /* The stack (vertex, rest); UNKNOWN when it would be too deep or memory is out. */
 static uint32_t push(pl_matcher *m, uint32_t vertex, uint32_t rest)
 {
-    stack s = {vertex, rest, m->stacks[rest].depth + 1};
+    stack s = {.vertex = vertex, .rest = rest, .depth = m->stacks[rest].depth + 1};
     if (s.depth > MAX_STACK) return UNKNOWN;
     if (!grow_table(m, &m->stack_table, true)) goto broken;
     table *t = &m->stack_table;
@@ -120,32 +123,51 @@ broken:
 
 /* ---- sets ------------------------------------------------------------------------------------ */
 
-static bool add(pl_matcher *m, uint32_t **list, size_t *n, size_t *capacity, uint32_t v)
+static void append(pl_matcher *m, uint32_t **list, size_t *n, size_t *capacity, uint32_t v)
 {
-    for (size_t i = 0; i < *n; i++)
-        if ((*list)[i] == v) return false;
-    if (pl_grow((void **)list, capacity, *n + 1, sizeof v)) {
+    if (pl_grow((void **)list, capacity, *n + 1, sizeof v))
         m->broken = true;
-        return false;
-    }
-    (*list)[(*n)++] = v;
-    return true;
+    else
+        (*list)[(*n)++] = v;
+}
+
+static void begin_set(pl_matcher *m)
+{
+    m->n_set = m->n_seen = m->looked = 0;
+    m->set_mark++;
+    m->seen_mark++;
+    m->whole = m->broken = false;
+}
+
+static void add_to_set(pl_matcher *m, uint32_t s)
+{
+    if (m->stacks[s].set_mark == m->set_mark) return;
+    m->stacks[s].set_mark = m->set_mark;
+    append(m, &m->set, &m->n_set, &m->set_capacity, s);
+}
+
+/* s: UNKNOWN for none. */
+static void add_to_seen(pl_matcher *m, uint32_t s)
+{
+    if (s == UNKNOWN || m->stacks[s].seen_mark == m->seen_mark) return;
+    m->stacks[s].seen_mark = m->seen_mark;
+    append(m, &m->seen, &m->n_seen, &m->seen_capacity, s);
 }
 
 /* Adds the places that a text reaches from `vertex` without a byte more, `rest` being what comes
- * after the vertex's rule. seen[] holds what is still to be looked at, and what was. */
+ * after the vertex's rule. seen[] holds what was looked at for this set, and what is still to be.
+ */
 static void reach(pl_matcher *m, uint32_t vertex, uint32_t rest)
 {
-    m->n_seen = 0;
-    uint32_t top = push(m, vertex, rest);
-    if (top != UNKNOWN) add(m, &m->seen, &m->n_seen, &m->seen_capacity, top);
-    for (size_t i = 0; i < m->n_seen && !m->broken; i++) {
-        stack s = m->stacks[m->seen[i]];
+    add_to_seen(m, push(m, vertex, rest));
+    for (; m->looked < m->n_seen && !m->broken; m->looked++) {
+        uint32_t at = m->seen[m->looked];
+        stack s = m->stacks[at];
         struct vertex v = m->g->vertices[s.vertex];
         uint32_t a = UNKNOWN, b = UNKNOWN, back;
         switch (v.kind) {
         case VERTEX_BYTE:
-            add(m, &m->set, &m->n_set, &m->set_capacity, m->seen[i]);
+            add_to_set(m, at);
             break;
         case VERTEX_SPLIT:
             a = push(m, v.a, s.rest);
@@ -162,26 +184,22 @@ static void reach(pl_matcher *m, uint32_t vertex, uint32_t rest)
                 m->whole = true;
             break;
         }
-        if (a != UNKNOWN) add(m, &m->seen, &m->n_seen, &m->seen_capacity, a);
-        if (b != UNKNOWN) add(m, &m->seen, &m->n_seen, &m->seen_capacity, b);
+        add_to_seen(m, a);
+        add_to_seen(m, b);
     }
 }
 
-static void sort_set(pl_matcher *m)
+static int ascending(const void *a_, const void *b_)
 {
-    for (size_t i = 1; i < m->n_set; i++) {
-        uint32_t v = m->set[i];
-        size_t j = i;
-        for (; j && m->set[j - 1] > v; j--) m->set[j] = m->set[j - 1];
-        m->set[j] = v;
-    }
+    const uint32_t *a = a_, *b = b_;
+    return (*a > *b) - (*a < *b);
 }
 
 /* The state of the set made; DEAD for the empty one and when memory is out. */
 static uint32_t state_of_set(pl_matcher *m)
 {
     if (m->broken || (!m->n_set && !m->whole)) return DEAD;
-    sort_set(m);
+    qsort(m->set, m->n_set, sizeof *m->set, ascending);
     if (!grow_table(m, &m->state_table, false)) goto broken;
     table *t = &m->state_table;
     size_t at = set_hash(m->set, m->n_set, m->whole) & (t->capacity - 1);
@@ -214,8 +232,7 @@ static uint32_t step(pl_matcher *m, uint32_t from, uint8_t byte)
 {
     uint32_t to = m->states[from].to[byte];
     if (to != UNKNOWN) return to;
-    m->n_set = 0;
-    m->whole = m->broken = false;
+    begin_set(m);
     for (uint32_t i = 0; i < m->states[from].n && !m->broken; i++) {
         stack s = m->stacks[m->places[m->states[from].first + i]];
         const struct vertex *v = &m->g->vertices[s.vertex];
@@ -230,10 +247,9 @@ static uint32_t step(pl_matcher *m, uint32_t from, uint8_t byte)
 static bool forget(pl_matcher *m)
 {
     const state *s = &m->states[m->now];
-    m->n_set = 0;
+    begin_set(m);
     m->whole = s->whole;
-    for (uint32_t i = 0; i < s->n; i++)
-        add(m, &m->set, &m->n_set, &m->set_capacity, m->places[s->first + i]);
+    for (uint32_t i = 0; i < s->n; i++) add_to_set(m, m->places[s->first + i]);
     memset(m->state_table.slots, 0xff, m->state_table.capacity * sizeof *m->state_table.slots);
     m->state_table.n = 0;
     m->n_states = 1;
@@ -247,8 +263,7 @@ static bool forget(pl_matcher *m)
 
 static uint32_t begin(pl_matcher *m)
 {
-    m->n_set = 0;
-    m->whole = m->broken = false;
+    begin_set(m);
     reach(m, m->g->begin, 0);
     return state_of_set(m);
 }

@@ -11,7 +11,7 @@
 
 enum {
     MAX_BYTES = 64 << 20, /* of trees */
-    MAX_VERTICES = 4 << 20,
+    MAX_VERTICES = 1 << 20,
     MAX_DEPTH = 2000 /* of trees, and of rules that begin with each other */
 };
 
@@ -370,8 +370,11 @@ static uint32_t compile(compiler *c, const expression *e, uint32_t next)
             for (uint32_t i = e->least; i < e->most && c->r->status == PLEACH_OK; i++)
                 next = add_split(c, compile(c, e->a, next), after);
         }
-        for (uint32_t i = 0; i < e->least && c->r->status == PLEACH_OK; i++)
-            next = compile(c, e->a, next);
+        for (uint32_t i = 0; i < e->least && c->r->status == PLEACH_OK; i++) {
+            uint32_t after = next;
+            next = compile(c, e->a, after);
+            if (next == after) break; /* nothing, however often */
+        }
         return next;
     }
     return next;

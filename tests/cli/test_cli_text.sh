@@ -115,6 +115,20 @@ wait $pid
 [ "$(cat "$err")" = 'pleach: a file was cut off, or its disk failed, while it was read' ] ||
     fault "a model file that is cut off: $(cat "$err")"
 
+# An answer that keeps to a form, whatever the model would rather say.
+echo 'root ::= ("yes" | "no") "!"{3}' >"$work/form.gbnf"
+echo '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 10, "maximum": 99}}, "required": ["n"]}' \
+    >"$work/form.json"
+"$PLEACH" run "$m" -p Hello --grammar "$work/form.gbnf" -n 40 >"$out" || fault "--grammar gives $?"
+grep -qxE '(yes|no)!!!' "$out" || fault "--grammar: $(cat "$out")"
+"$PLEACH" run "$m" -p Hello --json-schema "$work/form.json" -n 200 --temp 2 --seed 3 >"$out" ||
+    fault "--json-schema gives $?"
+tr -d ' \n' <"$out" | grep -qxE '\{"n":[1-9][0-9]\}' || fault "--json-schema: $(cat "$out")"
+expect 2 'expected no --json-schema' "$PLEACH" run "$m" -p x --grammar "$work/form.gbnf" --json-schema "$work/form.json"
+expect 1 "grammar, line 1: expected a rule's name" "$PLEACH" run "$m" -p x --grammar "$work/form.json"
+expect 1 'JSON schema, line 1' "$PLEACH" run "$m" -p x --json-schema "$work/form.gbnf"
+expect 1 'cannot' "$PLEACH" run "$m" -p x --grammar "$work/nowhere"
+
 # A model without a chat template cannot chat.
 cp -r "$m" "$work/no-template"
 echo '{}' >"$work/no-template/tokenizer_config.json"
