@@ -39,6 +39,7 @@ static void defaults(void *values)
 enum { MOST_SEQUENCES = 256 };
 
 typedef struct bench {
+    const pleach_model *model;
     pleach_model_info info;
     bool device; /* not this processor */
     pleach_session *session, *others[MOST_SEQUENCES]; /* others[0] is session */
@@ -196,17 +197,15 @@ static void print_report(const bench_values *v, const bench *b, const report *r)
         printf("%3zu sequences %9.2f %9.2f tokens/s together\n", b->sequences, r->batch.best,
                r->batch.median);
     if (b->device) {
-        printf("weights       %9.2f MB a token, %.2f GB/s of them; %.2f MB on the device\n",
-               (double)r->token_bytes * 1e-6,
-               (double)r->token_bytes * r->generation.best * 1e-9,
-               (double)b->info.device_bytes * 1e-6);
-        print_session_cache(stdout, b->session);
+        printf("weights       %9.2f MB a token, %.2f GB/s of them\n", (double)r->token_bytes * 1e-6,
+               (double)r->token_bytes * r->generation.best * 1e-9);
+        print_session_cache(stdout, b->model, b->session);
         return;
     }
     printf("linear alone  %9.2f %9.2f tokens/s; generation reaches %.1f %% of it\n",
            r->linear.best, r->linear.median, 100 * linear_share(r));
     printf("memory read   %9.2f %9.2f GB/s\n", r->roof.best * 1e-9, r->roof.median * 1e-9);
-    print_session_cache(stdout, b->session);
+    print_session_cache(stdout, b->model, b->session);
     printf("weights       %9.2f MB a token; generation reads %.1f %% of what the memory allows\n",
            (double)r->token_bytes * 1e-6, 100 * roof_share(r));
 }
@@ -269,7 +268,7 @@ static int bench_model(const bench_values *v, const pleach_model *m)
 {
     pleach_error err;
     report r = {0};
-    bench b = {.repeats = (size_t)v->repeats, .sequences = (size_t)v->sequences};
+    bench b = {.model = m, .repeats = (size_t)v->repeats, .sequences = (size_t)v->sequences};
     pleach_model_get_info(m, &b.info);
     b.device = strcmp(b.info.device, "cpu") != 0;
     size_t context = v->session.context ? (size_t)v->session.context : b.info.context_length;

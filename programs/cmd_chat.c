@@ -189,7 +189,7 @@ static int run(const void *values)
     if (status == EXIT_OK) {
         catch_interrupts(true);
         if (line_input_edits(c.input)) printf("%s; /help lists commands\n", v->path);
-        if (c.verbose || line_input_edits(c.input)) print_session_cache(stderr, c.session);
+        if (c.verbose || line_input_edits(c.input)) print_session_cache(stderr, m, c.session);
         converse(&c);
         status = line_input_edits(c.input) ? EXIT_OK : c.status;
     }

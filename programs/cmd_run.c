@@ -130,7 +130,7 @@ static int generate(const run_values *v, const pleach_model *m, pleach_session *
     pleach_status status = answer_prompt(s, context, prompt->ids, prompt->n, &settings, &a, &err);
     int result = status == PLEACH_OK ? print_answer(v, s, &a, prompt->n) : fail_status(&err);
     if (status == PLEACH_OK && (v->verbose || isatty(STDERR_FILENO))) answer_print_stats(&a);
-    if (status == PLEACH_OK && v->verbose) print_session_cache(stderr, s);
+    if (status == PLEACH_OK && v->verbose) print_session_cache(stderr, m, s);
     pl_free(a.text);
     return result == EXIT_OK && a.stopped ? EXIT_INTERRUPTED : result;
 }

@@ -125,11 +125,23 @@ void print_cache(FILE *to, const pleach_cache_info *i)
             bytes_text(i->context_bytes, size), i->context);
 }
 
-void print_session_cache(FILE *to, const pleach_session *s)
+/* Nothing for the processor. */
+static void print_device(FILE *to, const pleach_model *m)
+{
+    pleach_model_info info;
+    char weights[32], workspace[32];
+    pleach_model_get_info(m, &info);
+    if (info.device_bytes == 0) return;
+    fprintf(to, "device: %s, %s, %s of weights, %s of workspace\n", info.device, info.device_name,
+            bytes_text(info.device_bytes, weights), bytes_text(info.workspace_bytes, workspace));
+}
+
+void print_session_cache(FILE *to, const pleach_model *m, const pleach_session *s)
 {
     pleach_cache_info info;
     pleach_session_cache_info(s, &info);
     print_cache(to, &info);
+    print_device(to, m);
 }
 
 json_t *cache_json(const pleach_cache_info *i)

@@ -50,7 +50,8 @@ const char *cpu_level(size_t i);
 
 /* "cache: k8v3, 6.25 bits a number, 2250 bytes a token, 18.4 MB for 8192 tokens". */
 void print_cache(FILE *to, const pleach_cache_info *info);
-void print_session_cache(FILE *to, const pleach_session *s);
+/* The same, and the device if one computes. */
+void print_session_cache(FILE *to, const pleach_model *m, const pleach_session *s);
 /* One line on stderr where a type is known to be bad for the model. */
 void warn_of_cache(const pleach_cache_info *info);
 json_t *cache_json(const pleach_cache_info *info);

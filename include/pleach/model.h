@@ -64,6 +64,7 @@ typedef struct pleach_model_info {
     uint64_t weight_bytes;
     const char *device, *device_name; /* "cpu" and ""; "cuda:0" and "NVIDIA H200" */
     uint64_t device_bytes;            /* of device memory that the weights take */
+    uint64_t workspace_bytes;         /* and what its sessions share beside their caches */
 } pleach_model_info;
 
 PLEACH_API void pleach_model_get_info(const pleach_model *m, pleach_model_info *info);

@@ -80,10 +80,10 @@ pleach_status pl_backend_open(const pl_transformer *t, const pl_compute *c, cons
     PL_FAIL_IF(c->arith != PLEACH_ARITH_INT16, err, PLEACH_ERR_UNSUPPORTED,
                "device %s: arithmetic %s is the processor's: expected the default", device,
                pleach_arith_name(c->arith));
-(void)batch_invariant;
 #ifdef PLEACH_CUDA
-    return pl_fail(err, PLEACH_ERR_UNSUPPORTED, "device %s: models do not run on it yet", device);
+    return pl_cuda_backend_open(t, c, device, batch_invariant, out, err);
 #else
+    (void)batch_invariant;
     return pl_fail(err, PLEACH_ERR_UNSUPPORTED,
                    "device %s: this build has no CUDA: it was made without -DPLEACH_CUDA=ON",
                    device);

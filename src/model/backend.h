@@ -41,6 +41,7 @@ struct pl_backend {
     const char *device;    /* "cpu", "cuda:0" */
     const char *name;      /* the device's own name, "" for this processor */
     uint64_t bytes;        /* of device memory, weights */
+    uint64_t workspace;    /* and what passes need beside them, once a session is open */
     bool finds_best;       /* cheaper than handing logits over */
 };
 

@@ -156,6 +156,7 @@ void pleach_model_get_info(const pleach_model *m, pleach_model_info *info)
         .device = m->backend->device,
         .device_name = m->backend->name,
         .device_bytes = m->backend->bytes,
+        .workspace_bytes = m->backend->workspace,
     };
 }
 
