@@ -4,6 +4,8 @@
  * same answer by every way of getting there, batches. Ends with 77 where there is no device. */
 #include "session_ways.h"
 
+#include <pthread.h>
+
 #include "runtime/session.h"
 
 static const char *const dense[] = {"llama-tied", "llama-rope3", "qwen2-bias", "qwen3-qknorm",
@@ -377,6 +379,63 @@ static void batches_of_different_lengths(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* ---- threads --------------------------------------------------------------------------------- */
+
+enum { THREADS = 6, ROUNDS = 3 };
+
+typedef struct worker {
+    const pleach_model *m;
+    const char *kv;
+    const int32_t *ids;
+    float *row;
+    size_t n;
+} worker;
+
+/* A session of its own from opening to closing, a fork among them. */
+static void *work_alone(void *worker_)
+{
+    worker *w = worker_;
+    for (int round = 0; round < ROUNDS; round++) {
+        pleach_session *s = open_kv(w->m, w->kv, 256 + 64 * w->n, 64), *f;
+        must(pleach_session_feed(s, w->ids, w->n, NULL, &err));
+        must(pleach_session_fork(s, &f, &err));
+        must(pleach_session_feed(s, w->ids, 3, NULL, &err));
+        for (int i = 0; i < 5; i++) must(pleach_session_feed(f, w->ids + i, 1, w->row, &err));
+        pleach_session_close(s);
+        pleach_session_close(f);
+    }
+    return NULL;
+}
+
+/* Sessions of one model on threads of their own give what they give one after another. */
+static void sessions_live_on_different_threads(void **state)
+{
+    (void)state;
+    pleach_model *m = open_on_device(checkpoint("qwen3-qknorm"), true);
+    size_t vocab = vocab_of(m);
+    int32_t ids[300];
+    float *alone[THREADS], *beside[THREADS];
+    worker w[THREADS];
+    pthread_t threads[THREADS];
+    make_ids(ids, 300, 13);
+    for (int i = 0; i < THREADS; i++) {
+        alone[i] = pl_alloc(vocab, sizeof *alone[i]);
+        beside[i] = pl_alloc(vocab, sizeof *beside[i]);
+        w[i] = (worker){m, i % 2 ? "k8v3@64" : "f32", ids + i, alone[i], 20 + 31 * (size_t)i};
+        work_alone(&w[i]);
+        w[i].row = beside[i];
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work_alone, &w[i]), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) {
+        assert_memory_equal(alone[i], beside[i], vocab * sizeof *alone[i]);
+        pl_free(alone[i]);
+        pl_free(beside[i]);
+    }
+    pleach_model_close(m);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void what_does_not_fit_is_refused_with_what_would(void **state)
@@ -422,6 +481,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_answer_is_the_same_by_every_way),
         cmocka_unit_test(sessions_move_between_device_and_processor),
         cmocka_unit_test(batches_of_different_lengths),
+        cmocka_unit_test(sessions_live_on_different_threads),
         cmocka_unit_test(what_does_not_fit_is_refused_with_what_would),
         cmocka_unit_test(other_arithmetics_are_refused),
     };
