@@ -64,6 +64,10 @@ void pl_matmul(pl_pool *pool, bool transpose_a, bool transpose_b, size_t m, size
 {
     product p = {transpose_a, transpose_b, m, n, k, tiles(n, TILE_COLS), alpha, beta, a, b, lda, ldb,
                  ldc, c};
+    pl_products *device = pl_pool_products(pool);
+    if (device && device->matmul(device, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb,
+                                 beta, c, ldc))
+        return;
     prepare();
     pl_pool_run(pool, tiles(m, TILE_ROWS) * p.across, product_tile, &p);
 }
@@ -92,6 +96,8 @@ static void gram_tile(void *gram_, size_t i, int thread)
 
 static void run_gram(pl_pool *pool, gram g)
 {
+    pl_products *device = pl_pool_products(pool);
+    if (device && device->gram(device, g.rows, g.n, g.k, g.a, g.lda, g.c, g.ldc)) return;
     g.side = tiles(g.n, GRAM_TILE);
     prepare();
     pl_pool_run(pool, g.side * g.side, gram_tile, &g);
@@ -163,11 +169,24 @@ static bool factor_lower(pl_pool *pool, double *a, size_t n)
     return true;
 }
 
+static void clear_left(void *panel_, size_t i, int thread)
+{
+    const panel *p = panel_;
+    (void)thread;
+    memset(p->a + i * p->n, 0, i * sizeof *p->a);
+}
+
 bool pl_cholesky_upper(pl_pool *pool, double *a, size_t n)
 {
+    pl_products *device = pl_pool_products(pool);
+    bool definite;
     prepare();
     for (size_t i = 0; i < n; i++)
         if (!isfinite(a[i * n + i])) return false;
+    if (device && device->cholesky_upper(device, a, n, &definite)) {
+        if (definite) pl_pool_run(pool, n, clear_left, &(panel){.a = a, .n = n});
+        return definite;
+    }
     turn(a, n);
     if (!factor_lower(pool, a, n)) return false;
     for (size_t i = 0; i < n; i++) {
@@ -210,4 +229,16 @@ void pl_unit_blocks(pl_pool *pool, double *u, size_t n, size_t block)
     unit_job job = {u, n, block};
     prepare();
     pl_pool_run(pool, tiles(n, block), unit_block, &job);
+}
+
+void pl_matrix_hold(pl_pool *pool, float *a, size_t n)
+{
+    pl_products *device = pl_pool_products(pool);
+    if (device) device->hold(device, a, n);
+}
+
+void pl_matrix_release(pl_pool *pool, float *a)
+{
+    pl_products *device = pl_pool_products(pool);
+    if (device) device->release(device, a);
 }

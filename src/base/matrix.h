@@ -36,4 +36,26 @@ bool pl_divide(double *a, size_t n, double *b, size_t m);
  * blocks on its diagonal become those of the unit matrix. */
 void pl_unit_blocks(pl_pool *pool, double *u, size_t n, size_t block);
 
+/* A device that computes some of these in the processor's place, with other roundings: which, shapes
+ * alone decide. Lent to a pool (pl_pool_lend). Each returns false for what it leaves to the
+ * processor. Any number of threads may call. */
+typedef struct pl_products pl_products;
+struct pl_products {
+    bool (*matmul)(pl_products *p, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                   float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                   float *c, size_t ldc);
+    /* pl_gram, or with `rows` pl_gram_rows. */
+    bool (*gram)(pl_products *p, bool rows, size_t n, size_t k, const float *a, size_t lda,
+                 float *c, size_t ldc);
+    /* pl_cholesky_upper but for the lower half, which is left undefined; its result in *definite. */
+    bool (*cholesky_upper)(pl_products *p, double *a, size_t n, bool *definite);
+    void (*hold)(pl_products *p, float *a, size_t n);
+    void (*release)(pl_products *p, float *a);
+};
+
+/* Until released, a[0..n) may live on the pool's device: products alone may read and write it, and
+ * ranges within it that begin elsewhere not at all. Nothing happens without a device. */
+void pl_matrix_hold(pl_pool *pool, float *a, size_t n);
+void pl_matrix_release(pl_pool *pool, float *a); /* accepts what was never held */
+
 #endif

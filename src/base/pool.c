@@ -41,6 +41,7 @@ struct pl_pool {
     int n_workers;
     bool spins;
     pid_t owner; /* the process that has the threads */
+    struct pl_products *products;
     pthread_t *workers;
 
     /* The job; written by the caller while no seat is open. */
@@ -227,4 +228,14 @@ void pl_pool_close(pl_pool *p)
         pthread_join(p->workers[i], NULL);
     pl_free(p->workers);
     pl_free(p);
+}
+
+void pl_pool_lend(pl_pool *p, struct pl_products *products)
+{
+    p->products = products;
+}
+
+struct pl_products *pl_pool_products(const pl_pool *p)
+{
+    return p ? p->products : NULL;
 }

@@ -40,4 +40,10 @@ void pl_pool_run(pl_pool *p, size_t n, pl_pool_fn *fn, void *arg);
 /* The same on at most `threads` threads, the caller's included. */
 void pl_pool_run_on(pl_pool *p, int threads, size_t n, pl_pool_fn *fn, void *arg);
 
+/* A device for large products (matrix.h), which goes with the pool that they are given: borrowed,
+ * NULL for none. Set while no product is under way. */
+struct pl_products;
+void pl_pool_lend(pl_pool *p, struct pl_products *products);
+struct pl_products *pl_pool_products(const pl_pool *p); /* NULL for NULL */
+
 #endif

@@ -82,12 +82,17 @@ pleach_status pl_block_open(pl_block *b, const pl_transformer *t, const pl_compu
     }
     if (status == PLEACH_OK) status = read_weights(b, linears, err);
     if (status != PLEACH_OK) pl_block_close(b);
+    for (int i = 0; i < PL_BLOCK_LINEARS && status == PLEACH_OK; i++)
+        pl_matrix_hold(c->pool, b->weight[i], b->out[i] * b->in[i]);
     return status;
 }
 
 void pl_block_close(pl_block *b)
 {
-    for (int i = 0; i < PL_BLOCK_LINEARS; i++) pl_free(b->weight[i]);
+    for (int i = 0; i < PL_BLOCK_LINEARS; i++) {
+        if (b->weight[i]) pl_matrix_release(b->c->pool, b->weight[i]);
+        pl_free(b->weight[i]);
+    }
     *b = (pl_block){0};
 }
 

@@ -134,6 +134,8 @@ pleach_status pl_gather_open(pl_gather *g, const pl_config *config, const pl_com
 
 void pl_gather_close(pl_gather *g)
 {
+    for (size_t i = g->first; i < g->end; i++)
+        pl_matrix_release(g->c->pool, g->items[i].square);
     pl_free(g->memory);
     pl_free(g->rows);
     pl_free(g->scales);
@@ -155,6 +157,8 @@ bool pl_gather_next(pl_gather *g)
         item->tokens = 0;
         item->weight = 0;
         square += square_size(item);
+        if (item->kind != PL_STATISTIC_POWER)
+            pl_matrix_hold(g->c->pool, item->square, square_size(item));
     }
     return g->first < g->n;
 }
@@ -283,6 +287,7 @@ pleach_status pl_gather_append(const pl_gather *g, pl_safetensors_writer *w, ple
         const pl_gather_item *item = &g->items[i];
         size_t n = item->width;
         double mean = has_mean(item) ? 1 / item->weight : 0;
+        pl_matrix_release(g->c->pool, item->square);
         for (size_t row = 0; row < (item->kind == PL_STATISTIC_POWER ? 1 : n); row++) {
             const float *from = item->square + row * n;
             for (size_t j = row; j < n; j++) g->rows[j] = (float)(mean * (double)from[j]);

@@ -4,29 +4,26 @@
  * stream; the buffers grow to the largest module and stay. */
 #include "coder.h"
 
-#include <cublas_v2.h>
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "codec/trellis.h"
 #include "encode.h"
+#include "products.h"
 
 #define FP16_MAX 65504.0
-#define WORKSPACE ((size_t)32 << 20) /* of cuBLAS */
 
 typedef enum buffer_name {
     MATRIX, WORK, UNIT, CODES, SCALES, SUMS, INFO, SQUARES, WEIGHT, VALUES, PARTIALS, CRESTS, ORDER,
-    BAD, SCRATCH, BLAS, N_BUFFERS
+    BAD, SCRATCH, N_BUFFERS
 } buffer_name;
 
 typedef struct coder {
     pl_coding_device base;
     pl_cuda *cuda;
-    cublasHandle_t blas;
-    pthread_mutex_t lock;
+    pl_cuda_products *products; /* and the lock of both */
     void *buffer[N_BUFFERS];
     size_t size[N_BUFFERS];
 } coder;
@@ -36,7 +33,7 @@ typedef struct coder {
 /* The device is chosen by thread. */
 static void begin(coder *c)
 {
-    pthread_mutex_lock(&c->lock);
+    pthread_mutex_lock(&c->products->lock);
     cudaSetDevice(c->cuda->index);
 }
 
@@ -44,7 +41,7 @@ static void begin(coder *c)
 static pleach_status end(coder *c, pleach_status status)
 {
     if (status != PLEACH_OK) cudaStreamSynchronize(c->cuda->stream);
-    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_unlock(&c->products->lock);
     return status;
 }
 
@@ -172,13 +169,6 @@ static pleach_status code_rows(pl_coding_device *d, const pl_device_rows *r, uin
 
 /* ---- features ------------------------------------------------------------------------------------ */
 
-static pleach_status blas(cublasStatus_t status, pleach_error *err)
-{
-    PL_FAIL_IF(status != CUBLAS_STATUS_SUCCESS, err, PLEACH_ERR_DEVICE, "cuBLAS: %s",
-               cublasGetStatusString(status));
-    return PLEACH_OK;
-}
-
 static pleach_status put_features(coder *c, const pl_ldlq *l, pl_cuda_features *f,
                                   pleach_error *err)
 {
@@ -231,10 +221,11 @@ static pleach_status code_batch(coder *c, const pl_ldlq *l, const pl_cuda_featur
     for (size_t j = first; j < end; j++)
         pl_cuda_features_code(c->cuda, f, first, j, l->input->order[j], c->buffer[SCRATCH]);
     if (later)
-        PL_TRY(blas(cublasSgemm(c->blas, CUBLAS_OP_N, CUBLAS_OP_T, cols, later, (int)(end - first),
-                                &one, f->work + first * f->cols, cols,
-                                f->unit + first * f->n + end, n, &one, f->work + end * f->cols,
-                                cols), err));
+        PL_TRY(pl_cuda_blas_check(
+            cublasSgemm(c->products->blas, CUBLAS_OP_N, CUBLAS_OP_T, cols, later,
+                        (int)(end - first), &one, f->work + first * f->cols, cols,
+                        f->unit + first * f->n + end, n, &one, f->work + end * f->cols, cols),
+            err));
     PL_TRY(get(c, &bad, BAD, sizeof bad, err));
     PL_TRY(pl_cuda_sync(c->cuda, err));
     *fine = bad == 0;
@@ -339,9 +330,8 @@ static void close_coder(pl_coding_device *d)
 {
     coder *c = (coder *)d;
     for (int i = 0; i < N_BUFFERS; i++) pl_cuda_free(c->buffer[i]);
-    if (c->blas) cublasDestroy(c->blas);
+    pl_cuda_products_close(c->products);
     pl_cuda_close(c->cuda);
-    pthread_mutex_destroy(&c->lock);
     pl_free(c);
 }
 
@@ -349,10 +339,9 @@ static pleach_status open_coder(coder *c, const char *name, pleach_error *err)
 {
     PL_TRY(pl_cuda_open(name, &c->cuda, err));
     PL_TRY(pl_cuda_viterbi_init(c->cuda, err));
-    PL_TRY(need(c, BLAS, WORKSPACE, err));
-    PL_TRY(blas(cublasCreate(&c->blas), err));
-    PL_TRY(blas(cublasSetStream(c->blas, c->cuda->stream), err));
-    return blas(cublasSetWorkspace(c->blas, c->buffer[BLAS], WORKSPACE), err);
+    PL_TRY(pl_cuda_products_open(c->cuda, &c->products, err));
+    c->base.products = &c->products->base;
+    return PLEACH_OK;
 }
 
 pleach_status pl_cuda_coder_open(const char *name, pl_coding_device **out, pleach_error *err)
@@ -360,8 +349,9 @@ pleach_status pl_cuda_coder_open(const char *name, pl_coding_device **out, pleac
     coder *c = pl_calloc(1, sizeof *c);
     *out = NULL;
     if (!c) return pl_fail_memory(err, "the device", sizeof *c);
-    c->base = (pl_coding_device){close_coder, lend, give_back, code_rows, code_features, code_block};
-    pthread_mutex_init(&c->lock, NULL);
+    c->base = (pl_coding_device){.close = close_coder, .lend = lend, .give_back = give_back,
+                                 .rows = code_rows, .features = code_features,
+                                 .block = code_block};
     pleach_status status = open_coder(c, name, err);
     if (status == PLEACH_OK) *out = &c->base;
     else close_coder(&c->base);

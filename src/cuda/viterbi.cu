@@ -30,6 +30,9 @@ template <int K_, int L_, int THREADS_> struct code {
     static constexpr int STATES = FAN * R * N;
     static constexpr int EVERY = K == 2 ? 2 : 1; /* steps from stored minima to the next */
     static constexpr int TEAMS = THREADS == 32 ? 4 : 1; /* of a block */
+    /* A warp more, which traces a pair while the team searches the next one. */
+    static constexpr bool TRACER = THREADS == 512;
+    static constexpr int BLOCK = (THREADS + 32 * TRACER) * TEAMS;
     static constexpr int REACH = L == 12 ? 80 : 192; /* numbers before the seam to start with */
     static constexpr float UNIT = K == 2 ? 22 : K == 3 ? 32 : 44;
 };
@@ -52,7 +55,7 @@ __device__ __forceinline__ uint32_t bits_of(__half2 h)
 template <class C> __device__ __forceinline__ void team_sync()
 {
     if (C::THREADS == 32) __syncwarp();
-    else __syncthreads();
+    else asm volatile("bar.sync 1, %0;" ::"n"(C::THREADS) : "memory");
 }
 
 /* A pair of blocks in the making. Arrays of shared memory but `slots`. */
@@ -105,26 +108,6 @@ __device__ __forceinline__ void step(const __half2 (&v)[C::STATES / 2], __half2 
     }
 }
 
-/* Steps over numbers first .. end - 1 (even ones), minima[0] to minima[0]; with STORE slots behind
- * the first are filled. */
-template <class C, bool STORE>
-__device__ __forceinline__ void forward(const team<C> &t, const __half2 (&v)[C::STATES / 2],
-                                        int first, int end)
-{
-    const int g = t.first_group();
-    uint32_t *slot = t.slots;
-    for (int i = first; i < end; i += 2) {
-        if (C::EVERY == 1) slot += C::GROUPS;
-        step<C>(v, t.x[i], t.minima, t.minima + C::GROUPS, STORE && C::EVERY == 1 ? slot : nullptr,
-                g);
-        team_sync<C>();
-        slot += C::GROUPS;
-        step<C>(v, t.x[i + 1], t.minima + C::GROUPS, t.minima,
-                STORE && i + 2 < end ? slot : nullptr, g);
-        team_sync<C>();
-    }
-}
-
 /* Minima that a run starts with, in minima[0] and, if stored, slot 0. seam < 0: all alike. */
 template <class C>
 __device__ __forceinline__ void start(const team<C> &t, int seam0, int seam1, bool store)
@@ -162,57 +145,122 @@ __device__ __forceinline__ int error_bits(uint32_t state, __half x)
     return __half_as_short(__hfma(d, d, __float2half_rn(1024)));
 }
 
-/* Walks back from the group after the last step to the one before the first, and returns that.
- * Words are written where `write`. With `again` they hold the path of another trace, and where both
- * blocks have met theirs the rest is as it is: *met. */
-template <class C>
-__device__ __forceinline__ int trace(const team<C> &t, int group, int lane, bool write, bool again,
-                                     bool *met)
-{
-    const int block = lane / 16, c = lane % (C::K == 3 ? 8 : 16);
-    const __half *x = reinterpret_cast<const __half *>(t.x) + block;
-    const int16_t *slots = reinterpret_cast<const int16_t *>(t.slots) + block;
-    uint32_t *words = t.words + block * (t.T * C::K / 32);
-    uint64_t bits = 0;
-    int filled = 0;
-    *met = false;
-    for (int i = t.T - C::EVERY; i >= 0; i -= C::EVERY) {
-        const int16_t *from = slots + (size_t)(i / C::EVERY) * (2 * C::GROUPS);
-        int cost;
-        if (C::EVERY == 2) { /* c: top bits of the state at i + 1, then of that at i */
-            const int later = (c >> C::K) << (C::L - C::K) | group, between = later >> C::K;
-            const int state = (c & (C::FAN - 1)) << (C::L - C::K) | between;
-            cost = from[2 * (state >> C::K)] + error_bits<C>(state, x[2 * i]) +
-                   error_bits<C>(later, x[2 * i + 2]) - (int)kBias;
-        } else {
-            const int state = c << (C::L - C::K) | group;
-            cost = from[2 * (state >> C::K)] + error_bits<C>(state, x[2 * i]);
-        }
-        int key = (int)(int16_t)cost * 16 + c;
+/* Walks back over a pair, EVERY numbers at a time, and leaves the words of the path. A first walk
+ * from the cheapest group gives the group at the seam; a second one from there follows until both
+ * blocks have met the first path, where the rest is in the words already, or to the start: a block
+ * that then starts elsewhere is `open`. A third kind is pinned. In the registers of one warp. */
+template <class C> struct walk {
+    enum kind { FIRST, AGAIN, PINNED, NONE };
+    const int16_t *slots; /* from the lane's block on */
+    const __half *x;
+    uint32_t *words;
+    int T, i, group, seam;
+    uint32_t bits;
+    int now;          /* a kind */
+    bool write, open;
+
+    static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+    static __device__ __forceinline__ uint32_t candidate() { return lane() % (C::K == 3 ? 8 : 16); }
+
+    __device__ __forceinline__ void begin(const team<C> &t, kind k, int from, bool writes)
+    {
+        const int block = lane() / 16;
+        T = t.T;
+        slots = reinterpret_cast<const int16_t *>(t.slots) + block;
+        x = reinterpret_cast<const __half *>(t.x) + block;
+        words = t.words + block * (T * C::K / 32);
+        group = from;
+        write = writes;
+        restart(k);
+    }
+
+    __device__ __forceinline__ void restart(kind k)
+    {
+        now = k;
+        i = T - C::EVERY;
+        bits = 0;
+    }
+
+    /* The candidate's state at number i; `later`: at i + 1, two numbers at a time. */
+    __device__ __forceinline__ uint32_t state(uint32_t *later) const
+    {
+        if (C::EVERY == 1) return candidate() << (C::L - C::K) | group;
+        *later = (candidate() >> C::K) << (C::L - C::K) | group;
+        return (candidate() & (C::FAN - 1)) << (C::L - C::K) | *later >> C::K;
+    }
+
+    __device__ __forceinline__ void go()
+    {
+        uint32_t later;
+        const uint32_t first = state(&later);
+        int cost = slots[(size_t)(i / C::EVERY) * (2 * C::GROUPS) + 2 * (first >> C::K)] +
+                   error_bits<C>(first, x[2 * i]);
+        if (C::EVERY == 2) cost += error_bits<C>(later, x[2 * i + 2]) - (int)kBias;
+        int key = (int)(int16_t)cost * 16 + (int)candidate();
 #pragma unroll
         for (int far = C::K == 3 ? 4 : 8; far; far /= 2)
             key = min(key, __shfl_xor_sync(0xffffffff, key, far));
         const int best = key & 15;
+        const int filled = (T - C::EVERY - i) * C::K % 32;
+        uint32_t symbols = 0;
 #pragma unroll
-        for (int e = C::EVERY; e-- > 0;) {
-            bits |= (uint64_t)(group & (C::FAN - 1)) << filled;
-            filled += C::K;
-            group = (best >> (e * C::K) & (C::FAN - 1)) << (C::L - 2 * C::K) | group >> C::K;
+        for (int e = 0; e < C::EVERY; e++) {
+            symbols |= (group & (C::FAN - 1)) << (e * C::K);
+            group = (best >> ((C::EVERY - 1 - e) * C::K) & (C::FAN - 1)) << (C::L - 2 * C::K) |
+                    group >> C::K;
         }
-        if (filled >= 32) {
-            const int word = (t.T - i) * C::K / 32 - 1;
-            if (write && lane % 16 == 0) words[word] = (uint32_t)bits;
-            bits >>= 32;
-            filled -= 32;
-            if (again && i > 0 && i % 32 == 0 &&
-                __all_sync(0xffffffff, group == (words[word + 1] & (C::GROUPS - 1)))) {
-                *met = true;
-                break;
+        bits |= symbols << filled;
+        if (filled + C::EVERY * C::K >= 32) {
+            const int word = (T - i) * C::K / 32 - 1;
+            if (write && lane() % 16 == 0) words[word] = bits;
+            bits = symbols >> (32 - filled);
+            if (now == AGAIN && i > 0 && i % 32 == 0 &&
+                __all_sync(0xffffffff, group == (int)(words[word + 1] & (C::GROUPS - 1)))) {
+                group = seam;
+                i = 0;
             }
         }
+        i -= C::EVERY;
+        if (i < 0) turn();
     }
-    __syncwarp();
-    return group;
+
+    /* At the start of the blocks. */
+    __device__ __forceinline__ void turn()
+    {
+        __syncwarp();
+        if (now == FIRST) {
+            seam = group;
+            restart(AGAIN);
+        } else {
+            if (now == AGAIN) open = group != seam;
+            now = NONE;
+        }
+    }
+
+    __device__ __forceinline__ void to_end()
+    {
+        while (now != NONE) go();
+    }
+};
+
+/* Steps over numbers first .. end - 1 (even ones), minima[0] to minima[0]; with STORE slots behind
+ * the first are filled. */
+template <class C, bool STORE>
+__device__ __forceinline__ void forward(const team<C> &t, const __half2 (&v)[C::STATES / 2],
+                                        int first, int end)
+{
+    const int g = t.first_group();
+    uint32_t *slot = t.slots;
+    for (int i = first; i < end; i += 2) {
+        if (C::EVERY == 1) slot += C::GROUPS;
+        step<C>(v, t.x[i], t.minima, t.minima + C::GROUPS, STORE && C::EVERY == 1 ? slot : nullptr,
+                g);
+        team_sync<C>();
+        slot += C::GROUPS;
+        step<C>(v, t.x[i + 1], t.minima + C::GROUPS, t.minima,
+                STORE && i + 2 < end ? slot : nullptr, g);
+        team_sync<C>();
+    }
 }
 
 /* ---- a pair ------------------------------------------------------------------------------------ */
@@ -274,92 +322,200 @@ __device__ __forceinline__ void finish(const team<C> &t, const pl_cuda_viterbi &
     if (lane == 0) s.sums[index] = {wy, yy};
 }
 
+/* From before the seam to the block's end; minima are kept from the seam on. */
 template <class C>
-__device__ __forceinline__ void search(const team<C> &t, const __half2 (&v)[C::STATES / 2],
-                                       int *shared_seams)
+__device__ __forceinline__ void run_free(const team<C> &t, const __half2 (&v)[C::STATES / 2])
 {
-    const int lane = t.thread % 32;
-    const bool tracer = t.thread < 32;
     start<C>(t, -1, -1, false);
     forward<C, false>(t, v, t.T - min(t.T, C::REACH), t.T);
     for (int g = t.thread; g < C::GROUPS; g += C::THREADS) t.slots[g] = t.minima[g];
     forward<C, true>(t, v, 0, t.T);
+}
 
-    /* The best path gives the group at the seam; the best path that ends there nearly always starts
-     * there too, else a run pinned to it is made. */
-    int seam = 0, open = 0;
-    if (tracer) {
-        bool met;
-        seam = trace<C>(t, cheapest_group<C>(t, lane), lane, true, false, &met);
-        const int begin = trace<C>(t, seam, lane, true, true, &met);
-        open = __ballot_sync(0xffffffff, !met && begin != seam);
-        if (lane % 16 == 0) shared_seams[lane / 16] = seam;
-        if (lane == 0) shared_seams[2] = open;
+/* What a team and who traces tell each other about a pair. */
+struct ends {
+    int last[2], seam[2]; /* groups of both blocks */
+    uint32_t open;        /* a bit for each lane of the tracing warp */
+};
+
+/* A team's memory. */
+template <class C> struct room {
+    /* A pair that is traced while the next one is searched has room of its own. */
+    static constexpr int PAIRS = C::TRACER ? 2 : 1;
+    uint32_t *base, *scratch;
+    int T, thread;
+
+    static __host__ __device__ constexpr uint32_t words(uint32_t T) { return 2 * (T * C::K / 32); }
+    static __host__ __device__ constexpr size_t shared(uint32_t T)
+    {
+        return (2 * C::GROUPS + PAIRS * (T + words(T) + 8)) * sizeof(uint32_t);
     }
-    team_sync<C>();
-    open = shared_seams[2];
-    if (open) {
-        start<C>(t, shared_seams[0], shared_seams[1], true);
-        forward<C, true>(t, v, 0, t.T);
-        bool met;
-        if (tracer) trace<C>(t, seam, lane, open >> lane & 1, false, &met);
+    static __host__ __device__ constexpr size_t slots(uint32_t T)
+    {
+        return (size_t)(T / C::EVERY) * C::GROUPS;
+    }
+    __device__ __forceinline__ uint32_t *place(int turn) const
+    {
+        return base + 2 * C::GROUPS + turn % PAIRS * (T + words(T) + 8);
+    }
+    __device__ __forceinline__ team<C> of(int turn) const
+    {
+        return {base, reinterpret_cast<__half2 *>(place(turn)), place(turn) + T,
+                scratch + turn % PAIRS * slots(T), T, thread};
+    }
+    __device__ __forceinline__ ends *ends_of(int turn) const
+    {
+        return reinterpret_cast<ends *>(place(turn) + T + words(T));
+    }
+};
+
+template <class C>
+__device__ __forceinline__ void search_pair(const team<C> &t, const __half2 (&v)[C::STATES / 2],
+                                            const pl_cuda_viterbi &s, size_t pair, ends *e)
+{
+    load<C>(t, s, 2 * pair, min(2 * pair + 1, s.rows * s.blocks - 1));
+    run_free<C>(t, v);
+    if (t.thread >= 32) return;
+    const int last = cheapest_group<C>(t, t.thread);
+    if (t.thread % 16 == 0) e->last[t.thread / 16] = last;
+    __syncwarp();
+}
+
+template <class C>
+__device__ __forceinline__ void trace(const team<C> &t, int lane, ends *e, walk<C> *w)
+{
+    w->begin(t, walk<C>::FIRST, e->last[lane / 16], true);
+    w->to_end();
+    const uint32_t open = __ballot_sync(0xffffffff, w->open);
+    if (lane % 16 == 0) e->seam[lane / 16] = w->seam;
+    if (lane == 0) e->open = open;
+}
+
+/* For the blocks whose path does not close, a run pinned to the group at the seam. */
+template <class C>
+__device__ __forceinline__ void run_pinned(const team<C> &t, const __half2 (&v)[C::STATES / 2],
+                                           const ends *e)
+{
+    start<C>(t, e->seam[0], e->seam[1], true);
+    forward<C, true>(t, v, 0, t.T);
+}
+
+template <class C>
+__device__ __forceinline__ void trace_pinned(const team<C> &t, int lane, const ends *e, walk<C> *w)
+{
+    w->begin(t, walk<C>::PINNED, w->seam, e->open >> lane & 1);
+    w->to_end();
+}
+
+template <class C>
+__device__ __forceinline__ void finish_pair(const team<C> &t, const pl_cuda_viterbi &s, size_t pair)
+{
+    for (int b = t.thread / 32; b < 2; b += C::THREADS == 32 ? 1 : 2)
+        if (2 * pair + b < s.rows * s.blocks) finish<C>(t, s, 2 * pair + b, b, t.thread % 32);
+}
+
+/* ---- pair after pair ----------------------------------------------------------------------------- */
+
+/* Each searched and traced by the team. */
+template <class C>
+__device__ __forceinline__ void work_alone(const room<C> &r, const __half2 (&v)[C::STATES / 2],
+                                           const pl_cuda_viterbi &s, size_t first, size_t stride)
+{
+    const team<C> t = r.of(0);
+    ends *e = r.ends_of(0);
+    for (size_t pair = first; 2 * pair < s.rows * s.blocks; pair += stride) {
+        walk<C> w;
+        search_pair<C>(t, v, s, pair, e);
+        if (t.thread < 32) trace<C>(t, t.thread, e, &w);
+        team_sync<C>();
+        if (e->open) {
+            run_pinned<C>(t, v, e);
+            if (t.thread < 32) trace_pinned<C>(t, t.thread, e, &w);
+            team_sync<C>();
+        }
+        finish_pair<C>(t, s, pair);
         team_sync<C>();
     }
 }
 
+/* A round searches one pair and finishes the one before, which the tracer traces meanwhile; they
+ * meet when both are done. */
 template <class C>
-__host__ __device__ constexpr size_t team_shared(uint32_t T)
+__device__ __forceinline__ void work_in_rounds(const room<C> &r, const __half2 (&v)[C::STATES / 2],
+                                               const pl_cuda_viterbi &s, size_t first, size_t stride)
 {
-    return (2 * C::GROUPS + T + 2 * (T * C::K / 32) + 4) * sizeof(uint32_t);
+    const size_t pairs = (s.rows * s.blocks + 1) / 2;
+    int turn = 0;
+    for (size_t pair = first; pair < pairs + stride; pair += stride, turn ^= 1) {
+        if (pair < pairs) search_pair<C>(r.of(turn), v, s, pair, r.ends_of(turn));
+        __syncthreads();
+        if (pair == first) continue;
+        if (r.ends_of(turn ^ 1)->open) {
+            run_pinned<C>(r.of(turn ^ 1), v, r.ends_of(turn ^ 1));
+            __syncthreads();
+            __syncthreads();
+        }
+        finish_pair<C>(r.of(turn ^ 1), s, pair - stride);
+    }
 }
 
 template <class C>
-__global__ void __launch_bounds__(C::THREADS *C::TEAMS, C::THREADS == 512 ? 1 : 512 / (C::THREADS * C::TEAMS))
+__device__ __forceinline__ void trace_in_rounds(const room<C> &r, const pl_cuda_viterbi &s,
+                                                size_t first, size_t stride)
+{
+    const size_t pairs = (s.rows * s.blocks + 1) / 2;
+    const int lane = threadIdx.x % 32;
+    int turn = 0;
+    for (size_t pair = first; pair < pairs + stride; pair += stride, turn ^= 1) {
+        const team<C> before = r.of(turn ^ 1);
+        ends *e = r.ends_of(turn ^ 1);
+        walk<C> w;
+        if (pair != first) trace<C>(before, lane, e, &w);
+        __syncthreads();
+        if (pair == first || !e->open) continue;
+        __syncthreads();
+        trace_pinned<C>(before, lane, e, &w);
+        __syncthreads();
+    }
+}
+
+template <class C>
+__global__ void
+__launch_bounds__(C::BLOCK, C::THREADS == 512 ? 1 : 512 / (C::THREADS * C::TEAMS))
     search_kernel(pl_cuda_viterbi s, uint32_t *scratch)
 {
     extern __shared__ __align__(16) uint32_t shared[];
-    const int T = (int)s.T, words = T * C::K / 32;
-    const size_t mine = blockIdx.x * (size_t)C::TEAMS + threadIdx.x / C::THREADS;
-    uint32_t *base = shared + threadIdx.x / C::THREADS * (team_shared<C>(T) / sizeof(uint32_t));
-    team<C> t;
-    t.thread = threadIdx.x % C::THREADS;
-    t.T = T;
-    t.minima = base;
-    t.x = reinterpret_cast<__half2 *>(base + 2 * C::GROUPS);
-    t.words = base + 2 * C::GROUPS + T;
-    t.slots = scratch + mine * (T / C::EVERY) * C::GROUPS;
-    int *seams = reinterpret_cast<int *>(t.words + 2 * words);
-
+    const int T = (int)s.T, number = threadIdx.x / C::THREADS % C::TEAMS;
+    const size_t first = blockIdx.x * (size_t)C::TEAMS + number;
+    const size_t stride = (size_t)gridDim.x * C::TEAMS;
+    const room<C> r = {shared + number * (room<C>::shared(T) / sizeof(uint32_t)),
+                       scratch + first * room<C>::PAIRS * room<C>::slots(T), T,
+                       (int)threadIdx.x % C::THREADS};
+    pl_wait_for_previous();
+    if (C::TRACER && threadIdx.x >= C::THREADS) {
+        trace_in_rounds<C>(r, s, first, stride);
+        return;
+    }
     __half2 v[C::STATES / 2];
 #pragma unroll
     for (int i = 0; i < C::STATES; i += 2) {
         __half two[2];
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const int r = (i + j) % C::R, c = (i + j) / C::R % C::FAN, n = (i + j) / C::R / C::FAN;
-            two[j] = value_of_state<C>(c * C::GROUPS + t.first_group() +
-                                       C::R * C::THREADS * n + r);
+            const int g = (i + j) % C::R, c = (i + j) / C::R % C::FAN, n = (i + j) / C::R / C::FAN;
+            two[j] = value_of_state<C>(c * C::GROUPS + C::R * r.thread + C::R * C::THREADS * n + g);
         }
         v[i / 2] = __halves2half2(two[0], two[1]);
     }
-
-    pl_wait_for_previous();
-    const size_t n = s.rows * s.blocks;
-    for (size_t pair = mine; 2 * pair < n; pair += (size_t)gridDim.x * C::TEAMS) {
-        const size_t second = min(2 * pair + 1, n - 1);
-        load<C>(t, s, 2 * pair, second);
-        search<C>(t, v, seams);
-        for (int b = t.thread / 32; b < 2; b += C::THREADS == 32 ? 1 : 2)
-            if (2 * pair + b < n) finish<C>(t, s, 2 * pair + b, b, t.thread % 32);
-        team_sync<C>();
-    }
+    if constexpr (C::TRACER) work_in_rounds<C>(r, v, s, first, stride);
+    else work_alone<C>(r, v, s, first, stride);
 }
 
 /* ---- launching --------------------------------------------------------------------------------- */
 
 template <class C> size_t teams_of(const pl_cuda *d, uint32_t T, size_t blocks)
 {
-    const size_t by_shared = d->shared_bytes / (team_shared<C>(T) * C::TEAMS);
+    const size_t by_shared = d->shared_bytes / (room<C>::shared(T) * C::TEAMS);
     const size_t by_registers = 512 / (C::THREADS * C::TEAMS);
     const size_t resident = by_shared < by_registers ? by_shared : by_registers;
     const size_t most = (size_t)d->sms * (resident ? resident : 1);
@@ -370,14 +526,14 @@ template <class C> size_t teams_of(const pl_cuda *d, uint32_t T, size_t blocks)
 template <class C> struct runner {
     static size_t scratch(const pl_cuda *d, uint32_t T, size_t blocks)
     {
-        return teams_of<C>(d, T, blocks) * (T / C::EVERY) * C::GROUPS * sizeof(uint32_t);
+        return teams_of<C>(d, T, blocks) * room<C>::PAIRS * room<C>::slots(T) * sizeof(uint32_t);
     }
     static void run(const pl_cuda *d, const pl_cuda_viterbi *s, void *scratch)
     {
         const size_t teams = teams_of<C>(d, s->T, s->rows * s->blocks);
         if (teams == 0) return;
         pl_launch(d, search_kernel<C>, dim3((unsigned)(teams / C::TEAMS)),
-                  dim3(C::THREADS * C::TEAMS), team_shared<C>(s->T) * C::TEAMS, *s,
+                  dim3(C::BLOCK), room<C>::shared(s->T) * C::TEAMS, *s,
                   static_cast<uint32_t *>(scratch));
     }
     static cudaError_t init(const pl_cuda *d)

@@ -24,6 +24,7 @@ typedef struct pl_device_rows {
 
 typedef struct pl_coding_device pl_coding_device;
 struct pl_coding_device {
+    struct pl_products *products; /* to be lent to pools (base/matrix.h) */
     void (*close)(pl_coding_device *d);
     /* Makes copies from and to this memory fast; it is given back before it is freed. May do
      * nothing. */

@@ -277,6 +277,7 @@ static pleach_status open_workers(pool *p, pleach_error *err)
                                 .user = w, .feedback = plan->feedback,
                                 .device = p->parts->device}};
         PL_TRY(pl_pool_open(plan->settings.threads / p->n_workers, &w->coder.pool, err));
+        if (p->parts->device) pl_pool_lend(w->coder.pool, p->parts->device->products);
         PL_TRY(pl_coder_open(&w->coder, plan->items, plan->n_items, err));
     }
     return PLEACH_OK;

@@ -422,6 +422,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     PL_TRY(pl_report_check(&r->plan, err));
     if (pl_cpu_level(r->plan.settings.cpu, &cpu) == 0) pl_kernels_init(&r->kernels, cpu);
     PL_TRY(pl_coding_device_open(r->plan.settings.device, &r->device, err));
+    if (r->device) pl_pool_lend(r->plan.pool, r->device->products);
     PL_TRY(pl_output_path_open(&r->path, source, out, r->plan.settings.force, err));
     PL_TRY(pl_calibration_open(&r->calibration, &r->plan, &r->warnings, err));
     const pleach_quantize_settings *set = &r->plan.settings;
@@ -453,7 +454,6 @@ pleach_status pleach_quantize(const char *source, const char *out,
     pleach_status status = quantize(&r, source, out, settings, summary, err);
     pl_safetensors_close(r.refined);
     pl_parts_close(&r.parts);
-    pl_coding_device_close(r.device);
     pl_free(r.warnings.lines);
     pleach_quantize_summary_free(&r.summary);
     pl_calibration_close(&r.calibration);
@@ -461,6 +461,7 @@ pleach_status pleach_quantize(const char *source, const char *out,
     if (r.job.path) pl_job_close(&r.job);
     pl_output_path_close(&r.path);
     pl_plan_close(&r.plan);
+    pl_coding_device_close(r.device);
     pleach_checkpoint_close(c);
     if (status != PLEACH_OK && summary) pleach_quantize_summary_free(summary);
     return status;

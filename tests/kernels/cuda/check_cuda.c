@@ -101,6 +101,7 @@ static check_cuda_fn *const families[] = {
     check_cuda_linear,
     check_cuda_viterbi,
     check_cuda_coder,
+    check_cuda_products,
     check_cuda_limbs,
     check_cuda_turboquant,
     check_cuda_attention,

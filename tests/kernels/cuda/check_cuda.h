@@ -17,7 +17,7 @@ typedef void check_cuda_fn(check *t, const pl_kernels *c, pl_cuda *d);
 check_cuda_fn check_cuda;
 check_cuda_fn check_cuda_device, check_cuda_trellis, check_cuda_rotate, check_cuda_vector,
     check_cuda_any, check_cuda_dense, check_cuda_affine, check_cuda_linear;
-check_cuda_fn check_cuda_viterbi, check_cuda_coder;
+check_cuda_fn check_cuda_viterbi, check_cuda_coder, check_cuda_products;
 check_cuda_fn check_cuda_limbs;
 check_cuda_fn check_cuda_turboquant, check_cuda_attention;
 
