@@ -79,6 +79,11 @@ static pleach_status clear(coder *c, buffer_name name, size_t bytes, pleach_erro
 static pleach_status need_scratch(coder *c, const pleach_trellis *t, size_t blocks,
                                   pleach_error *err)
 {
+    PL_FAIL_IF(!pl_cuda_viterbi_fits(c->cuda, t->bits, t->state_bits, t->block), err,
+               PLEACH_ERR_UNSUPPORTED,
+               "device cuda:%d: %u state bits at %u bits a weight need more shared memory than the "
+               "%zu KB that it has", c->cuda->index, t->state_bits, t->bits,
+               c->cuda->shared_bytes / 1024);
     return need(c, SCRATCH,
                 pl_cuda_viterbi_scratch(c->cuda, t->bits, t->state_bits, t->block, blocks), err);
 }
@@ -109,7 +114,7 @@ static pleach_status queue_rows(coder *c, const pl_device_rows *r, uint64_t firs
     PL_TRY(need(c, CODES, n * row_words(t) * sizeof(uint32_t), err));
     PL_TRY(need(c, SCALES, n * sizeof(uint16_t), err));
     PL_TRY(need(c, SUMS, blocks * sizeof(pl_cuda_block_sums), err));
-    PL_TRY(need(c, INFO, n * sizeof(pl_cuda_row), err));
+    PL_TRY(need(c, INFO, n * sizeof(pl_cuda_row_size), err));
     PL_TRY(need(c, SQUARES, n * sizeof(double), err));
     PL_TRY(need_scratch(c, t, blocks, err));
     const pl_cuda_viterbi s = search_of(c, t, n);
@@ -123,7 +128,7 @@ static pleach_status queue_rows(coder *c, const pl_device_rows *r, uint64_t firs
 }
 
 /* Refuses the first row that is not finite or that no scale can hold. */
-static pleach_status check_rows(const pl_cuda_row *rows, uint64_t first, size_t n,
+static pleach_status check_rows(const pl_cuda_row_size *rows, uint64_t first, size_t n,
                                 pleach_error *err)
 {
     for (size_t i = 0; i < n; i++) {
@@ -138,7 +143,7 @@ static pleach_status check_rows(const pl_cuda_row *rows, uint64_t first, size_t 
 }
 
 static pleach_status fetch_rows(coder *c, const pl_device_rows *r, uint64_t first, size_t n,
-                                pl_cuda_row *info, pleach_error *err)
+                                pl_cuda_row_size *info, pleach_error *err)
 {
     const size_t cols = (size_t)r->t->cols, words = row_words(r->t);
     PL_TRY(get(c, info, INFO, n * sizeof *info, err));
@@ -157,7 +162,7 @@ static pleach_status code_rows(pl_coding_device *d, const pl_device_rows *r, uin
 {
     coder *c = (coder *)d;
     const size_t n = (size_t)count;
-    pl_cuda_row *info = pl_alloc(n, sizeof *info);
+    pl_cuda_row_size *info = pl_alloc(n, sizeof *info);
     if (!info) return pl_fail_memory(err, "rows", n * sizeof *info);
     begin(c);
     pleach_status status = queue_rows(c, r, first, n, err);

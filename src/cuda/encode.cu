@@ -66,7 +66,7 @@ __device__ double best_factor(uint32_t k, const float *src, size_t n, double rms
 
 __global__ void __launch_bounds__(kThreads)
     measure_rows(uint32_t k, double code_rms, const float *src, size_t cols, uint16_t *scales,
-                 pl_cuda_row *info)
+                 pl_cuda_row_size *info)
 {
     pl_wait_for_previous();
     const float *row = src + blockIdx.x * cols;
@@ -123,7 +123,7 @@ __device__ float decode(const uint32_t *codes, const pl_cuda_viterbi &s, size_t 
 }
 
 __global__ void __launch_bounds__(kThreads)
-    finish_rows(pl_cuda_viterbi s, size_t width, float *src, const pl_cuda_row *info,
+    finish_rows(pl_cuda_viterbi s, size_t width, float *src, const pl_cuda_row_size *info,
                 uint16_t *scales, const float *weight, double *squares)
 {
     __shared__ uint16_t chosen;
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kThreads)
 } // namespace
 
 void pl_cuda_measure_rows(const pl_cuda *d, uint32_t k, double code_rms, const float *src,
-                          size_t rows, size_t cols, uint16_t *scales, pl_cuda_row *info)
+                          size_t rows, size_t cols, uint16_t *scales, pl_cuda_row_size *info)
 {
     if (rows)
         pl_launch(d, measure_rows, dim3((unsigned)rows), dim3(kThreads), 0, k, code_rms, src, cols,
@@ -266,7 +266,7 @@ void pl_cuda_measure_rows(const pl_cuda *d, uint32_t k, double code_rms, const f
 }
 
 void pl_cuda_finish_rows(const pl_cuda *d, const pl_cuda_viterbi *s, size_t width, float *src,
-                         const pl_cuda_row *info, uint16_t *scales, const float *weight,
+                         const pl_cuda_row_size *info, uint16_t *scales, const float *weight,
                          double *squares)
 {
     if (s->rows)

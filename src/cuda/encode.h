@@ -13,21 +13,21 @@ extern "C" {
 #endif
 
 /* A row's sum of squares and RMS(row) / RMS(code). */
-typedef struct pl_cuda_row {
+typedef struct pl_cuda_row_size {
     double power, ratio;
-} pl_cuda_row;
+} pl_cuda_row_size;
 
 /* scales[r]: what row r should be searched at; 0 for zeros and for rows that are not finite or too
  * large, which info shows. code_rms as pl_encoder_code_rms. */
 void pl_cuda_measure_rows(const pl_cuda *d, uint32_t k, double code_rms, const float *src,
-                          size_t rows, size_t cols, uint16_t *scales, pl_cuda_row *info);
+                          size_t rows, size_t cols, uint16_t *scales, pl_cuda_row_size *info);
 
 /* After the search of whole rows s (values NULL, sums given): scales, which s->scales may be, are
  * those searched at or a least-squares refit; rows better left out get 0 and codes of all ones.
  * src becomes the error W - Q, with zeros from `width` on, and squares[r] the sum of its squares,
  * each times weight (of its column) squared; weight may be NULL. */
 void pl_cuda_finish_rows(const pl_cuda *d, const pl_cuda_viterbi *s, size_t width, float *src,
-                         const pl_cuda_row *info, uint16_t *scales, const float *weight,
+                         const pl_cuda_row_size *info, uint16_t *scales, const float *weight,
                          double *squares);
 
 /* ---- error feedback, axis 0 (quant/ldlq.c) ------------------------------------------------------ */

@@ -30,9 +30,10 @@ template <int K_, int L_, int THREADS_> struct code {
     static constexpr int STATES = FAN * R * N;
     static constexpr int EVERY = K == 2 ? 2 : 1; /* steps from stored minima to the next */
     static constexpr int TEAMS = THREADS == 32 ? 4 : 1; /* of a block */
-    /* A warp more, which traces a pair while the team searches the next one. */
+    /* One more warp traces a pair while the team searches the next one. It comes with three that end
+     * at once: registers go from one group of four to the others. */
     static constexpr bool TRACER = THREADS == 512;
-    static constexpr int BLOCK = (THREADS + 32 * TRACER) * TEAMS;
+    static constexpr int BLOCK = (THREADS + 128 * TRACER) * TEAMS;
     static constexpr int REACH = L == 12 ? 80 : 192; /* numbers before the seam to start with */
     static constexpr float UNIT = K == 2 ? 22 : K == 3 ? 32 : 44;
 };
@@ -56,6 +57,21 @@ template <class C> __device__ __forceinline__ void team_sync()
 {
     if (C::THREADS == 32) __syncwarp();
     else asm volatile("bar.sync 1, %0;" ::"n"(C::THREADS) : "memory");
+}
+
+/* Team and tracer. */
+template <class C> __device__ __forceinline__ void meet()
+{
+    asm volatile("bar.sync 2, %0;" ::"n"(C::THREADS + 32) : "memory");
+}
+
+/* Registers of the calling group of four warps, from now on. */
+template <int N, bool MORE> __device__ __forceinline__ void set_registers()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if (MORE) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+    else asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
 }
 
 /* A pair of blocks in the making. Arrays of shared memory but `slots`. */
@@ -448,12 +464,12 @@ __device__ __forceinline__ void work_in_rounds(const room<C> &r, const __half2 (
     int turn = 0;
     for (size_t pair = first; pair < pairs + stride; pair += stride, turn ^= 1) {
         if (pair < pairs) search_pair<C>(r.of(turn), v, s, pair, r.ends_of(turn));
-        __syncthreads();
+        meet<C>();
         if (pair == first) continue;
         if (r.ends_of(turn ^ 1)->open) {
             run_pinned<C>(r.of(turn ^ 1), v, r.ends_of(turn ^ 1));
-            __syncthreads();
-            __syncthreads();
+            meet<C>();
+            meet<C>();
         }
         finish_pair<C>(r.of(turn ^ 1), s, pair - stride);
     }
@@ -471,11 +487,11 @@ __device__ __forceinline__ void trace_in_rounds(const room<C> &r, const pl_cuda_
         ends *e = r.ends_of(turn ^ 1);
         walk<C> w;
         if (pair != first) trace<C>(before, lane, e, &w);
-        __syncthreads();
+        meet<C>();
         if (pair == first || !e->open) continue;
-        __syncthreads();
+        meet<C>();
         trace_pinned<C>(before, lane, e, &w);
-        __syncthreads();
+        meet<C>();
     }
 }
 
@@ -492,9 +508,13 @@ __launch_bounds__(C::BLOCK, C::THREADS == 512 ? 1 : 512 / (C::THREADS * C::TEAMS
                        scratch + first * room<C>::PAIRS * room<C>::slots(T), T,
                        (int)threadIdx.x % C::THREADS};
     pl_wait_for_previous();
-    if (C::TRACER && threadIdx.x >= C::THREADS) {
-        trace_in_rounds<C>(r, s, first, stride);
-        return;
+    if constexpr (C::TRACER) {
+        if (threadIdx.x >= C::THREADS) {
+            set_registers<64, false>();
+            if (threadIdx.x < C::THREADS + 32) trace_in_rounds<C>(r, s, first, stride);
+            return;
+        }
+        set_registers<104, true>();
     }
     __half2 v[C::STATES / 2];
 #pragma unroll
@@ -524,6 +544,10 @@ template <class C> size_t teams_of(const pl_cuda *d, uint32_t T, size_t blocks)
 }
 
 template <class C> struct runner {
+    static bool fits(const pl_cuda *d, uint32_t T)
+    {
+        return room<C>::shared(T) * C::TEAMS <= d->shared_bytes;
+    }
     static size_t scratch(const pl_cuda *d, uint32_t T, size_t blocks)
     {
         return teams_of<C>(d, T, blocks) * room<C>::PAIRS * room<C>::slots(T) * sizeof(uint32_t);
@@ -532,9 +556,8 @@ template <class C> struct runner {
     {
         const size_t teams = teams_of<C>(d, s->T, s->rows * s->blocks);
         if (teams == 0) return;
-        pl_launch(d, search_kernel<C>, dim3((unsigned)(teams / C::TEAMS)),
-                  dim3(C::BLOCK), room<C>::shared(s->T) * C::TEAMS, *s,
-                  static_cast<uint32_t *>(scratch));
+        pl_launch(d, search_kernel<C>, dim3((unsigned)(teams / C::TEAMS)), dim3(C::BLOCK),
+                  room<C>::shared(s->T) * C::TEAMS, *s, static_cast<uint32_t *>(scratch));
     }
     static cudaError_t init(const pl_cuda *d)
     {
@@ -572,6 +595,12 @@ pleach_status pl_cuda_viterbi_init(pl_cuda *d, pleach_error *err)
                 PL_TRY(pl_cuda_check(with_runner(k, L, few, [&](auto r) { return r.init(d); }),
                                      "preparing the trellis search", err));
     return PLEACH_OK;
+}
+
+bool pl_cuda_viterbi_fits(const pl_cuda *d, uint32_t k, uint32_t L, uint32_t T)
+{
+    return with_runner(k, L, false, [&](auto r) { return r.fits(d, T); }) &&
+           with_runner(k, L, true, [&](auto r) { return r.fits(d, T); });
 }
 
 size_t pl_cuda_viterbi_scratch(const pl_cuda *d, uint32_t k, uint32_t L, uint32_t T, size_t blocks)

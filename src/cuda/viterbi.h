@@ -39,6 +39,9 @@ typedef struct pl_cuda_viterbi {
 /* Once for a device, before the first run. */
 pleach_status pl_cuda_viterbi_init(pl_cuda *d, pleach_error *err);
 
+/* Whether a block of this device has the shared memory: L = 16 at 2 bits takes 130 KB. */
+bool pl_cuda_viterbi_fits(const pl_cuda *d, uint32_t k, uint32_t L, uint32_t T);
+
 /* Bytes of scratch, 256-byte aligned, that serve a search of this code and block length over
  * `blocks` blocks or fewer. */
 size_t pl_cuda_viterbi_scratch(const pl_cuda *d, uint32_t k, uint32_t L, uint32_t T, size_t blocks);
