@@ -36,6 +36,13 @@ expect_output ' L 16 '
 expect_output '^128x256 .*dense .*down_proj'
 ! grep -q rotate "$out" || ! grep 'trellis .*rotate [1-9]' "$out" || fault "--rotate none rotates"
 
+# A device that is not there is refused before there is a work folder; the exact search has none.
+expect 1 'device cuda:9999: \(this build has no CUDA\|no NVIDIA GPU\|this machine has\)' \
+    "$PLEACH" "${plain[@]}" "$work/device" --device cuda:9999
+expect 1 'the exact search' "$PLEACH" "${plain[@]}" "$work/device" --device cuda --encode exact
+expect 2 '--device: expected cpu' "$PLEACH" "${plain[@]}" "$work/device" --device gpu
+[ -z "$(ls -d "$work"/device* 2>/dev/null)" ] || fault "a refused device leaves something"
+
 # Twice the same bytes, whatever the threads.
 expect 0 '' "$PLEACH" "${plain[@]}" "$work/again" --bits 3 --axis 0 -t 1
 cmp -s "$work/again/model.safetensors" "$work/q30/model.safetensors" || fault "not the same bytes twice"
