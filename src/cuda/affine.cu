@@ -48,6 +48,7 @@ template <int BITS> struct affine_reader {
     float offset;
     int kind;
     bool biased;
+    enum { BLOCKS = 4 };
     struct raw {
         uint32_t low, high;
         uint32_t scale, bias; /* of 16-bit types both in the first word */

@@ -36,17 +36,31 @@ void pl_cuda_blas_close(pl_cuda *d)
     d->blas_workspace = NULL;
 }
 
-/* In cuBLAS's order, by columns, y is [out][M], and W and x stand the other way round. */
-void pl_cuda_blas_product(const pl_cuda *d, cudaDataType_t type, const void *w, size_t w_stride,
-                          const void *x, size_t x_stride, size_t out, size_t M, size_t in, float *y,
-                          size_t y_stride)
+/* In cuBLAS's order, by columns, y is [out][M], and w and x stand the other way round. */
+static void multiply(const pl_cuda *d, cublasOperation_t turn, cudaDataType_t type, const void *w,
+                     size_t w_stride, const void *x, size_t x_stride, size_t out, size_t M,
+                     size_t in, float *y, size_t y_stride)
 {
     const float one = 1, zero = 0;
     cublasComputeType_t compute =
         type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
     cublasStatus_t status = cublasGemmEx(
-        d->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)out, (int)M, (int)in, &one, w, type, (int)w_stride,
-        x, type, (int)x_stride, &zero, y, CUDA_R_32F, (int)y_stride, compute, CUBLAS_GEMM_DEFAULT);
+        d->blas, turn, CUBLAS_OP_N, (int)out, (int)M, (int)in, &one, w, type, (int)w_stride, x,
+        type, (int)x_stride, &zero, y, CUDA_R_32F, (int)y_stride, compute, CUBLAS_GEMM_DEFAULT);
     if (status != CUBLAS_STATUS_SUCCESS)
         cudaMemset2DAsync(y, y_stride * sizeof *y, 0xff, out * sizeof *y, M, d->stream);
+}
+
+void pl_cuda_blas_product(const pl_cuda *d, cudaDataType_t type, const void *w, size_t w_stride,
+                          const void *x, size_t x_stride, size_t out, size_t M, size_t in, float *y,
+                          size_t y_stride)
+{
+    multiply(d, CUBLAS_OP_T, type, w, w_stride, x, x_stride, out, M, in, y, y_stride);
+}
+
+void pl_cuda_blas_codes(const pl_cuda *d, bool turned, const void *w, size_t w_stride,
+                        const void *x, size_t x_stride, size_t out, size_t M, size_t in, float *y)
+{
+    multiply(d, turned ? CUBLAS_OP_N : CUBLAS_OP_T, CUDA_R_16F, w, w_stride, x, x_stride, out, M,
+             in, y, out);
 }

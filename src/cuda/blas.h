@@ -22,6 +22,10 @@ void pl_cuda_blas_product(const pl_cuda *d, cudaDataType_t type, const void *w, 
                           const void *x, size_t x_stride, size_t out, size_t M, size_t in, float *y,
                           size_t y_stride);
 
+/* y [M][out] = w x of fp16 numbers, w [out][w_stride], or with `turned` [in][w_stride]. */
+void pl_cuda_blas_codes(const pl_cuda *d, bool turned, const void *w, size_t w_stride,
+                        const void *x, size_t x_stride, size_t out, size_t M, size_t in, float *y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,7 @@ static __device__ __forceinline__ float number(__nv_bfloat16 x)
 template <class T> struct dense_reader {
     const T *data;
     uint32_t stride;
+    enum { BLOCKS = sizeof(T) == 4 ? 2 : 3 };
     struct alignas(16) raw {
         T t[8];
     };

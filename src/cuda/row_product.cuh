@@ -5,6 +5,7 @@
  * neighbouring eights, and meets up to eight rows of x. A reader W says how weights lie:
  *
  *   typename W::raw                  what eight weights of a row are read as
+ *   W::BLOCKS                        thread blocks of a multiprocessor, for one row of x
  *   void load(raw &, row, eight)     reads it
  *   void decode(float w[8], raw, eight)
  *
@@ -21,8 +22,10 @@ template <class W> struct pl_row_job {
     const float *x, *scale, *bias; /* scale and bias [out] or NULL */
     float *y;
     uint32_t out, in, M;
-    uint32_t along, groups; /* warps along a row; groups of rows of x */
-    bool vector;            /* rows of x are 16-byte aligned */
+    uint32_t lanes;  /* 8, 16 or 32 that share four rows: a warp has 32 / lanes times four */
+    uint32_t along;  /* warps along a row */
+    uint32_t groups; /* of rows of x */
+    bool vector;     /* rows of x are 16-byte aligned */
 };
 
 static __device__ __forceinline__ void pl_row_load_x(float x[8], const float *row, uint32_t at,
@@ -38,22 +41,33 @@ static __device__ __forceinline__ void pl_row_load_x(float x[8], const float *ro
     for (int i = 0; i < 8; i++) x[i] = at + i < n ? row[at + i] : 0.0f;
 }
 
+/* With one row of x the weights of one row at a time are in registers, with more those of all four.
+ */
 template <class W, int MT>
 static __device__ __forceinline__ void
 pl_row_multiply(float sum[PL_ROW_OWN][MT], const pl_row_job<W> &j,
                 const typename W::raw raw[PL_ROW_OWN], uint32_t m0, uint32_t eight)
 {
-    float w[PL_ROW_OWN][8];
+    float w[PL_ROW_OWN][8], x[8];
+    if constexpr (MT == 1) {
+        pl_row_load_x(x, j.x + (size_t)m0 * j.in, 8 * eight, j.in, j.vector);
 #pragma unroll
-    for (int r = 0; r < PL_ROW_OWN; r++) j.w.decode(w[r], raw[r], eight);
+        for (int r = 0; r < PL_ROW_OWN; r++) {
+            j.w.decode(w[0], raw[r], eight);
 #pragma unroll
-    for (int m = 0; m < MT; m++) {
-        float x[8];
-        pl_row_load_x(x, j.x + (size_t)min(m0 + m, j.M - 1) * j.in, 8 * eight, j.in, j.vector);
+            for (int i = 0; i < 8; i++) sum[r][0] = fmaf(w[0][i], x[i], sum[r][0]);
+        }
+    } else {
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int r = 0; r < PL_ROW_OWN; r++) j.w.decode(w[r], raw[r], eight);
 #pragma unroll
-            for (int r = 0; r < PL_ROW_OWN; r++) sum[r][m] = fmaf(w[r][i], x[i], sum[r][m]);
+        for (int m = 0; m < MT; m++) {
+            pl_row_load_x(x, j.x + (size_t)min(m0 + m, j.M - 1) * j.in, 8 * eight, j.in, j.vector);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+#pragma unroll
+                for (int r = 0; r < PL_ROW_OWN; r++) sum[r][m] = fmaf(w[r][i], x[i], sum[r][m]);
+        }
     }
 }
 
@@ -62,21 +76,24 @@ template <class W, int MT>
 static __device__ __forceinline__ void
 pl_row_store(float sum[PL_ROW_OWN][MT], const pl_row_job<W> &j, uint32_t first, uint32_t m0)
 {
-    __shared__ float parts[PL_ROW_WARPS][PL_ROW_OWN * MT];
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __shared__ float parts[PL_ROW_WARPS][4][PL_ROW_OWN * MT];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, subs = 32 / j.lanes;
+    for (uint32_t lanes = j.lanes / 2; lanes; lanes /= 2)
 #pragma unroll
-    for (int i = 0; i < PL_ROW_OWN * MT; i++) {
-        float total = sum[i / MT][i % MT];
+        for (int i = 0; i < PL_ROW_OWN * MT; i++)
+            sum[i / MT][i % MT] += __shfl_xor_sync(~0u, sum[i / MT][i % MT], lanes);
+    if (lane % j.lanes == 0)
 #pragma unroll
-        for (int lanes = 16; lanes; lanes /= 2) total += __shfl_xor_sync(~0u, total, lanes);
-        if (lane == 0) parts[warp][i] = total;
-    }
+        for (int i = 0; i < PL_ROW_OWN * MT; i++)
+            parts[warp][lane / j.lanes][i] = sum[i / MT][i % MT];
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < PL_ROW_WARPS / j.along * PL_ROW_OWN * MT; i += blockDim.x) {
-        uint32_t group = i / (PL_ROW_OWN * MT), part = i % (PL_ROW_OWN * MT), m = m0 + part % MT;
-        uint32_t row = first + group * PL_ROW_OWN + part / MT;
+    uint32_t all = PL_ROW_WARPS / j.along * subs * PL_ROW_OWN * MT;
+    for (uint32_t i = threadIdx.x; i < all; i += blockDim.x) {
+        uint32_t part = i % (PL_ROW_OWN * MT), owner = i / (PL_ROW_OWN * MT), m = m0 + part % MT;
+        uint32_t row = first + owner * PL_ROW_OWN + part / MT;
         float total = 0;
-        for (uint32_t w = 0; w < j.along; w++) total += parts[group * j.along + w][part];
+        for (uint32_t w = 0; w < j.along; w++)
+            total += parts[owner / subs * j.along + w][owner % subs][part];
         if (row >= j.out || m >= j.M) continue;
         if (j.scale) total = __fmul_rn(total, j.scale[row]);
         if (j.bias) total = __fadd_rn(total, j.bias[row]);
@@ -84,53 +101,57 @@ pl_row_store(float sum[PL_ROW_OWN][MT], const pl_row_job<W> &j, uint32_t first, 
     }
 }
 
-/* Eights that a lane reads ahead of the one it computes: few rows of x wait for memory, many leave
- * no registers. */
-template <class W, int MT> struct pl_row_ahead {
-    enum { SLOTS = MT > 1 ? 1 : sizeof(typename W::raw) > 16 ? 2 : 3 };
-};
-
 template <class W, int MT>
-static __global__ void __launch_bounds__(PL_ROW_WARPS * 32, 2)
+static __global__ void __launch_bounds__(PL_ROW_WARPS * 32, MT > 1 ? 2 : W::BLOCKS)
     pl_row_product(const __grid_constant__ pl_row_job<W> j)
 {
-    enum { AHEAD = pl_row_ahead<W, MT>::SLOTS };
-    uint32_t warp = threadIdx.x / 32, eights = (j.in + 7) / 8, stride = 32 * j.along;
-    uint32_t m0 = blockIdx.x % j.groups * MT;
-    uint32_t first = blockIdx.x / j.groups * (PL_ROW_WARPS / j.along) * PL_ROW_OWN;
-    uint32_t row = first + warp / j.along * PL_ROW_OWN, at = warp % j.along * 32 + threadIdx.x % 32;
-    typename W::raw ring[AHEAD][PL_ROW_OWN], raw[PL_ROW_OWN];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, subs = 32 / j.lanes;
+    uint32_t eights = (j.in + 7) / 8, stride = j.lanes * j.along, m0 = blockIdx.x % j.groups * MT;
+    uint32_t first = blockIdx.x / j.groups * (PL_ROW_WARPS / j.along) * subs * PL_ROW_OWN;
+    uint32_t row = first + (warp / j.along * subs + lane / j.lanes) * PL_ROW_OWN;
+    uint32_t at = warp % j.along * j.lanes + lane % j.lanes;
+    typename W::raw raw[PL_ROW_OWN], next[PL_ROW_OWN];
     float sum[PL_ROW_OWN][MT] = {};
     /* Rows beyond the end are the last one again, which nobody stores. */
-    auto load = [&](int slot, uint32_t eight) {
-        if (eight >= eights) return;
+    auto load = [&]() {
 #pragma unroll
-        for (int r = 0; r < PL_ROW_OWN; r++)
-            j.w.load(ring[slot][r], min(row + r, j.out - 1), eight);
+        for (int r = 0; r < PL_ROW_OWN; r++) j.w.load(next[r], min(row + r, j.out - 1), at);
     };
     pl_let_next_start();
-#pragma unroll
-    for (int slot = 0; slot < AHEAD; slot++) load(slot, at + slot * stride);
+    if (at < eights) load();
     pl_wait_for_previous();
     while (at < eights) {
+        uint32_t now = at;
 #pragma unroll
-        for (int slot = 0; slot < AHEAD; slot++) {
-            if (at >= eights) break;
-#pragma unroll
-            for (int r = 0; r < PL_ROW_OWN; r++) raw[r] = ring[slot][r];
-            load(slot, at + AHEAD * stride);
-            pl_row_multiply<W, MT>(sum, j, raw, m0, at);
-            at += stride;
-        }
+        for (int r = 0; r < PL_ROW_OWN; r++) raw[r] = next[r];
+        at += stride;
+        if (at < eights) load();
+        pl_row_multiply<W, MT>(sum, j, raw, m0, now);
     }
     pl_row_store<W, MT>(sum, j, first, m0);
+}
+
+/* Warps along a row until there are enough of them; in short rows so few lanes that most have
+ * something to do in the last step too. */
+static inline void pl_row_share(const pl_cuda *d, uint32_t *lanes, uint32_t *along, size_t out,
+                                size_t in)
+{
+    size_t eights = (in + 7) / 8, owners = (out + PL_ROW_OWN - 1) / PL_ROW_OWN;
+    *along = 1;
+    *lanes = 32;
+    while (*along < PL_ROW_WARPS && owners * *along < (size_t)d->sms * 16 && eights > 32 * *along)
+        *along *= 2;
+    while (*lanes > 8 && *along == 1 && owners * *lanes >= (size_t)d->sms * 16 * 32) {
+        size_t steps = (eights + *lanes - 1) / *lanes, halves = (2 * eights + *lanes - 1) / *lanes;
+        if (10 * halves > 19 * steps) break;
+        *lanes /= 2;
+    }
 }
 
 template <class W>
 static void pl_row_run(const pl_cuda *d, const W &w, size_t out, size_t in, const float *x,
                        size_t M, float *y, const float *scale, const float *bias)
 {
-    size_t eights = (in + 7) / 8, owners = (out + PL_ROW_OWN - 1) / PL_ROW_OWN;
     if (!M || !out) return;
     unsigned MT = M > 4 ? 8 : M > 2 ? 4 : (unsigned)M;
     pl_row_job<W> j = {w,
@@ -141,13 +162,13 @@ static void pl_row_run(const pl_cuda *d, const W &w, size_t out, size_t in, cons
                        (uint32_t)out,
                        (uint32_t)in,
                        (uint32_t)M,
+                       32,
                        1,
                        (uint32_t)((M + MT - 1) / MT),
                        in % 4 == 0 && (uintptr_t)x % 16 == 0};
-    while (j.along < PL_ROW_WARPS && owners * j.along < (size_t)d->sms * 16 &&
-           eights > 32 * j.along)
-        j.along *= 2;
-    size_t per_tile = PL_ROW_WARPS / j.along * PL_ROW_OWN, tiles = (out + per_tile - 1) / per_tile;
+    pl_row_share(d, &j.lanes, &j.along, out, in);
+    size_t per_tile = PL_ROW_WARPS / j.along * (32 / j.lanes) * PL_ROW_OWN;
+    size_t tiles = (out + per_tile - 1) / per_tile;
     void (*kernels[])(pl_row_job<W>) = {pl_row_product<W, 1>, pl_row_product<W, 2>,
                                         pl_row_product<W, 4>, pl_row_product<W, 8>};
     pl_launch(d,

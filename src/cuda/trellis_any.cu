@@ -13,16 +13,16 @@
 #include "codec/trellis.h"
 #include "launch.cuh"
 #include "trellis_decode.cuh"
+#include "trellis_eight.cuh"
 
 enum {
     WARP = 32,
-    EIGHT = 8,
+    EIGHT = PL_EIGHT,
     MOST_ROWS = 64,  /* activation rows of one launch */
     MOST_TASKS = 4,  /* products of one launch */
     ROWS1 = 4,       /* axis 1: stored rows of a warp */
     WARPS1 = 8,      /* axis 1: warps of a thread block */
     THREADS0 = 512,  /* axis 0: eights that a thread block decodes at a time */
-    DEPTH0 = 4,      /* axis 0: stored rows that a thread reads ahead */
     SPLIT0 = 1536,   /* axis 0: most stored rows of a thread block: 48 KB for eight rows of x */
     UNIT_WORDS = 128 /* of a unit, times k */
 };
@@ -51,33 +51,11 @@ static __device__ __forceinline__ uint32_t find_task(const tasks &all)
     return i;
 }
 
-/* Numbers 8c .. 8c + 7 of a block, in their order, from the words that hold their windows; the
- * lowest bit of the last number's is bit `shift`. */
-template <int K>
-static __device__ __forceinline__ void decode(float y[EIGHT], uint32_t low, uint32_t high,
-                                              uint32_t shift, uint32_t mask)
-{
-    uint32_t w0 = __funnelshift_r(low, high, shift), w1 = high >> shift;
-#pragma unroll
-    for (int j = 0; j < EIGHT; j++) {
-        uint32_t window = (j ? __funnelshift_r(w0, w1, j * K) : w0) & mask;
-        uint32_t x = window * 34038481u + 76625530u;
-        /* The bytes' sum as the low bits of 2^23 + sum. */
-        uint32_t bits = __dp4a(x, 0x01010101u, 0x4b000000u);
-        y[EIGHT - 1 - j] = __uint_as_float(bits) - (8388608.0f + 510.0f);
-    }
-}
-
-/* Where an eight's windows begin: words at `low` and `high` of the block, bit `shift` of the first.
- */
-typedef struct place {
-    uint32_t low, high, shift;
-} place;
+typedef pl_eight_place place;
 
 template <int K> static __device__ __forceinline__ place find(const task &t, uint32_t eight)
 {
-    uint32_t bit = (t.block - EIGHT - EIGHT * eight) * K, low = bit / 32;
-    return {low, low + 1 == t.block_words ? 0 : low + 1, bit % 32};
+    return pl_eight_find<K>(t.block, t.block_words, eight);
 }
 
 static __device__ __forceinline__ float finish(const task &t, float sum, uint32_t out)
@@ -88,16 +66,6 @@ static __device__ __forceinline__ float finish(const task &t, float sum, uint32_
 
 /* ---- axis 1 ---------------------------------------------------------------------------------- */
 
-/* A word of block b of stored row `row` in units: trellis.h. */
-template <int K>
-static __device__ __forceinline__ size_t unit_word1(const task &t, size_t row, uint32_t b,
-                                                    uint32_t word)
-{
-    uint32_t q = word / (2 * K), i = word % (2 * K) + (row & 8 ? 2 * K : 0);
-    uint32_t lane = 4 * (uint32_t)(row & 7) + q;
-    return (row / 16 * t.blocks + b) * (UNIT_WORDS * K) + (i / 4 * WARP + lane) * 4 + i % 4;
-}
-
 template <int K>
 static __device__ __forceinline__ void load1(uint32_t words[ROWS1][2], const task &t, size_t row,
                                              const uint32_t step[ROWS1], uint32_t b,
@@ -105,8 +73,8 @@ static __device__ __forceinline__ void load1(uint32_t words[ROWS1][2], const tas
 {
     const uint32_t *low, *high;
     if (t.units) {
-        low = t.codes + unit_word1<K>(t, row, b, at.low);
-        high = t.codes + unit_word1<K>(t, row, b, at.high);
+        low = t.codes + pl_unit_word1<K>(t.blocks, row, b, at.low);
+        high = t.codes + pl_unit_word1<K>(t.blocks, row, b, at.high);
     } else {
         low = t.codes + row * t.row_words + b * t.block_words + at.low;
         high = low - at.low + at.high;
@@ -139,7 +107,8 @@ multiply1(float sum[ROWS1][MT], const task &t, const uint32_t words[ROWS1][2], u
 {
     float w[ROWS1][EIGHT];
 #pragma unroll
-    for (int r = 0; r < ROWS1; r++) decode<K>(w[r], words[r][0], words[r][1], shift, t.mask);
+    for (int r = 0; r < ROWS1; r++)
+        pl_eight_decode<K>(w[r], words[r][0], words[r][1], shift, t.mask);
 #pragma unroll
     for (int m = 0; m < MT; m++) {
         float a[EIGHT];
@@ -218,27 +187,26 @@ static __global__ void __launch_bounds__(WARPS1 *WARP, MT > 1 ? 2 : 3)
 
 /* ---- axis 0 ---------------------------------------------------------------------------------- */
 
-/* A thread has `EIGHTS` neighbouring eights of outputs: with few rows of x four, whose windows lie
- * at places known in advance, else one. A thread block has a tile of t.along eights and 512 /
- * t.along runs of stored rows: run r has rows r, r + runs, ... of its split, whatever EIGHTS is. */
-template <int K, int EIGHTS> struct run0 {
+/* A thread has `EIGHTS` neighbouring eights of outputs: four, whose windows lie at places known in
+ * advance, where there are few rows of x and many thread blocks, else one. A thread block has a
+ * tile of t.along eights and 512 / t.along runs of stored rows: run r has rows r, r + runs, ... of
+ * its split, whatever EIGHTS is. */
+template <int K, int EIGHTS, int MT> struct run0 {
     enum {
         THREADS = THREADS0 / EIGHTS,
         OWN = EIGHT * EIGHTS, /* outputs */
         WORDS = EIGHTS == 1 ? 2 : K + 1,
-        STRIDE = OWN + 4 /* of a thread's sums in shared memory: banks */
+        DEPTH = MT == 4 ? 2 : 4, /* stored rows that it reads ahead */
+        STRIDE = OWN + 4         /* of a thread's sums in shared memory: banks */
     };
 };
 
-/* The same for axis 0. Words of a column lie a constant apart for rows 16 apart. */
+/* A word of a block. Those of a column lie a constant apart for rows 16 apart. */
 template <int K>
 static __device__ __forceinline__ size_t word0(const task &t, size_t row, uint32_t b, uint32_t word)
 {
     if (!t.units) return row * t.row_words + b * t.block_words + word;
-    uint32_t g = word / K, i = word % K + (uint32_t)(row & 15) / 4 * K;
-    uint32_t lane = 4 * g + (uint32_t)(row & 3);
-    size_t units = (t.rows + 15) / 16;
-    return (b * units + row / 16) * (UNIT_WORDS * K) + (i / 4 * WARP + lane) * 4 + i % 4;
+    return pl_unit_word0<K>(t.rows, row, b, word);
 }
 
 /* x * scale of the split's rows, [row][MT], zeros up to `padded`. */
@@ -275,7 +243,7 @@ static __device__ __forceinline__ void add0(float sum[][MT], const uint32_t *wor
     load_row<MT>(x, a);
     if constexpr (EIGHTS == 1) {
         float w[EIGHT];
-        decode<K>(w, words[0], words[1], shift, mask);
+        pl_eight_decode<K>(w, words[0], words[1], shift, mask);
 #pragma unroll
         for (int i = 0; i < EIGHT; i++)
 #pragma unroll
@@ -298,7 +266,7 @@ static __device__ __forceinline__ void store0(float *shared, const float sum[][M
                                               uint32_t tile, uint32_t split, uint32_t m0,
                                               uint32_t M)
 {
-    typedef run0<2, EIGHTS> run;
+    typedef run0<2, EIGHTS, MT> run;
     uint32_t width = t.along * EIGHT, lanes = t.along / EIGHTS;
     float *own = shared + threadIdx.x * run::STRIDE, *eights = shared + run::THREADS * run::STRIDE;
 #pragma unroll
@@ -336,10 +304,11 @@ static __device__ __forceinline__ void store0(float *shared, const float sum[][M
 
 /* L is looked at where EIGHTS is more than 1, else t.mask. */
 template <int K, int L, int EIGHTS, int MT>
-static __global__ void __launch_bounds__(THREADS0 / EIGHTS, EIGHTS > 1 ? (MT > 1 ? 3 : 5) : 1)
+static __global__ void __launch_bounds__(THREADS0 / EIGHTS,
+                                         EIGHTS > 1 ? (MT > 1 ? 3 : 5) : (MT > 4 ? 1 : 2))
     axis0(const __grid_constant__ tasks all)
 {
-    typedef run0<K, EIGHTS> own;
+    typedef run0<K, EIGHTS, MT> own;
     extern __shared__ float4 memory[];
     float *shared = (float *)memory;
     uint32_t which = find_task(all), job = blockIdx.x - all.first[which], m0 = blockIdx.y * MT;
@@ -365,7 +334,7 @@ static __global__ void __launch_bounds__(THREADS0 / EIGHTS, EIGHTS > 1 ? (MT > 1
     }
     uint32_t step = t.units ? runs / 16 * UNIT_WORDS * K : runs * (uint32_t)t.row_words;
     uint32_t last = (rows - 1 >= run ? (rows - 1 - run) / runs : 0) * step, at = 0;
-    uint32_t ring[DEPTH0][own::WORDS];
+    uint32_t ring[own::DEPTH][own::WORDS];
     float sum[own::OWN][MT] = {};
     /* Beyond the split's end the last row is read again and meets zeros. */
     auto load = [&](int slot) {
@@ -375,13 +344,13 @@ static __global__ void __launch_bounds__(THREADS0 / EIGHTS, EIGHTS > 1 ? (MT > 1
     };
     pl_let_next_start();
 #pragma unroll
-    for (int i = 0; i < DEPTH0; i++) load(i);
+    for (int i = 0; i < own::DEPTH; i++) load(i);
     pl_wait_for_previous();
     load_inputs<MT>(shared, t, first, rows, padded, m0, all.M);
     __syncthreads();
-    for (uint32_t r = run; r < padded; r += DEPTH0 * runs) {
+    for (uint32_t r = run; r < padded; r += own::DEPTH * runs) {
 #pragma unroll
-        for (int i = 0; i < DEPTH0; i++) {
+        for (int i = 0; i < own::DEPTH; i++) {
             uint32_t words[own::WORDS];
             if (r + i * runs >= padded) break;
             memcpy(words, ring[i], sizeof words);
@@ -421,6 +390,12 @@ static void plan1(const pl_cuda *d, task *t)
     t->splits = 1;
 }
 
+/* Axis 0: whether so many thread blocks fill the device although they are of four warps. */
+static bool is_wide(const pl_cuda *d, size_t blocks)
+{
+    return blocks >= 4 * (size_t)d->sms;
+}
+
 /* Axis 0: about the time of tiles of so many eights in so many splits, in nanoseconds of an H200
  * and for one row of x: what the busiest multiprocessor issues, and a second launch for splits. */
 static double cost0(const pl_cuda *d, const task *t, size_t along, size_t splits)
@@ -429,7 +404,8 @@ static double cost0(const pl_cuda *d, const task *t, size_t along, size_t splits
     size_t runs = THREADS0 / along, split = (t->rows + splits - 1) / splits;
     size_t rounds = (blocks + (size_t)d->sms - 1) / (size_t)d->sms;
     double rows = (double)((split + runs - 1) / runs);
-    return (double)rounds * (120 * rows + 300) * (along < 16 ? 1.1 : 1.0) +
+    double block = is_wide(d, blocks) ? 120 * rows + 300 : 220 * rows + 700;
+    return (double)rounds * block * (along < 16 ? 1.1 : 1.0) +
            (splits > 1 ? 1500 + 20 * (double)splits : 0);
 }
 
@@ -502,34 +478,29 @@ size_t pl_cuda_trellis_any_scratch(const pl_cuda *d, const pl_cuda_trellis *w, s
 
 typedef void kernel(tasks);
 
-template <int K> static kernel *choose_rows(unsigned axis, unsigned L, unsigned MT)
+template <int K> static kernel *choose_rows(unsigned axis, unsigned L, unsigned MT, bool wide)
 {
     kernel *const one[4] = {axis1<K, 1>, axis1<K, 2>, axis1<K, 4>, axis1<K, 8>};
-    kernel *const zero[2][4] = {
-        {axis0<K, 12, 4, 1>, axis0<K, 12, 4, 2>, axis0<K, 0, 1, 4>, axis0<K, 0, 1, 8>},
-        {axis0<K, 16, 4, 1>, axis0<K, 16, 4, 2>, axis0<K, 0, 1, 4>, axis0<K, 0, 1, 8>}};
+    kernel *const zero[4] = {axis0<K, 0, 1, 1>, axis0<K, 0, 1, 2>, axis0<K, 0, 1, 4>,
+                             axis0<K, 0, 1, 8>};
+    kernel *const zero_wide[2][2] = {{axis0<K, 12, 4, 1>, axis0<K, 12, 4, 2>},
+                                     {axis0<K, 16, 4, 1>, axis0<K, 16, 4, 2>}};
     unsigned i = MT == 1 ? 0 : MT == 2 ? 1 : MT == 4 ? 2 : 3;
-    return axis ? one[i] : zero[L == 16][i];
+    return axis ? one[i] : wide ? zero_wide[L == 16][i] : zero[i];
 }
 
-static kernel *choose(const pleach_trellis *s, unsigned MT)
+static kernel *choose(const pleach_trellis *s, unsigned MT, bool wide)
 {
-    return s->bits == 2   ? choose_rows<2>(s->axis, s->state_bits, MT)
-           : s->bits == 3 ? choose_rows<3>(s->axis, s->state_bits, MT)
-                          : choose_rows<4>(s->axis, s->state_bits, MT);
-}
-
-static unsigned eights_of(unsigned MT)
-{
-    return MT > 2 ? 1 : 4;
+    return s->bits == 2   ? choose_rows<2>(s->axis, s->state_bits, MT, wide)
+           : s->bits == 3 ? choose_rows<3>(s->axis, s->state_bits, MT, wide)
+                          : choose_rows<4>(s->axis, s->state_bits, MT, wide);
 }
 
 /* Shared memory of axis 0: the inputs of a split, or all threads' sums for one row of x. */
-static size_t shared0(const task *t, unsigned MT)
+static size_t shared0(const task *t, unsigned MT, unsigned eights)
 {
     size_t runs = THREADS0 / t->along, rows = (t->split + runs - 1) / runs * runs;
-    size_t threads = THREADS0 / eights_of(MT), sums = threads * (EIGHT * eights_of(MT) + 4);
-    sums += THREADS0;
+    size_t sums = THREADS0 / eights * (EIGHT * eights + 4) + THREADS0;
     return (rows * MT > sums ? rows * MT : sums) * sizeof(float);
 }
 
@@ -537,14 +508,15 @@ static void launch(const pl_cuda *d, const tasks &all, const pleach_trellis *s)
 {
     unsigned MT = all.M > 4 ? 8 : all.M > 2 ? 4 : all.M;
     dim3 grid(all.first[all.n], (all.M + MT - 1) / MT);
-    unsigned threads = s->axis ? WARPS1 * WARP : THREADS0 / eights_of(MT);
+    bool wide = !s->axis && MT <= 2 && is_wide(d, grid.x);
+    unsigned eights = wide ? 4 : 1, threads = s->axis ? WARPS1 * WARP : THREADS0 / eights;
     size_t shared = 0, out = 0;
     for (uint32_t i = 0; !s->axis && i < all.n; i++) {
-        size_t own = shared0(&all.t[i], MT);
+        size_t own = shared0(&all.t[i], MT, eights);
         shared = own > shared ? own : shared;
         if (all.t[i].splits > 1 && all.t[i].out > out) out = all.t[i].out;
     }
-    pl_launch(d, choose(s, MT), grid, threads, shared, all);
+    pl_launch(d, choose(s, MT, wide), grid, threads, shared, all);
     if (out)
         pl_launch(d, add_splits, dim3((unsigned)((out + 255) / 256), all.M, all.n), 256, 0, all);
 }

@@ -13,6 +13,7 @@
 #include "check_cuda.h"
 #include "codec/trellis.h"
 #include "cuda/trellis_any.h"
+#include "cuda/trellis_blas.h"
 
 typedef struct problem {
     pl_cuda *d;
@@ -24,6 +25,7 @@ typedef struct problem {
     pl_cuda_trellis w, stored;          /* in units where T is 256, and as stored */
     pl_cuda_product p;
     void *scratch;
+    double tolerance; /* of sum |w x| */
 } problem;
 
 static void must(check *t, pleach_status status, const pleach_error *err)
@@ -58,6 +60,7 @@ static void open_problem(check *t, problem *p, bool random)
 {
     pleach_error err;
     size_t words = pleach_trellis_words(&p->t), in = p->in, out = p->out, M = p->M;
+    p->tolerance = 2e-6;
     p->codes = check_buffer(t, 4 * words, 4);
     p->scales = check_buffer(t, 2 * p->t.rows, 2);
     p->x = check_buffer(t, 4 * in * M, 4);
@@ -75,6 +78,7 @@ static void open_problem(check *t, problem *p, bool random)
     must(t, pl_cuda_trellis_open(p->d, &p->t, p->codes, p->scales, &p->w, &err), &err);
     open_stored(t, p);
     size_t bytes = pl_cuda_trellis_any_scratch(p->d, &p->w, M);
+    if (!random) bytes += pl_cuda_trellis_blas_scratch(p->d, &p->w, M);
     p->scratch = check_cuda_buffer(t, p->d, bytes);
     p->p = (pl_cuda_product){.w = &p->w,
                              .in = in,
@@ -139,7 +143,8 @@ static void check_formula(check *t, const problem *p, const float *got)
             double by = p->p.output_scale ? p->output_scale[o] : 1;
             double plus = p->p.bias ? p->bias[o] : 0;
             want[o] = want[o] * by + plus;
-            bound[o] = 2e-6 * bound[o] * fabs(by) + 2e-7 * fabs(want[o]) + 1e-37 * (1 + fabs(by));
+            bound[o] =
+                p->tolerance * bound[o] * fabs(by) + 2e-7 * fabs(want[o]) + 1e-37 * (1 + fabs(by));
         }
         if (!check_close(t, got + m * p->out, want, bound, p->out))
             check_fail(t, "axis %u, k %u, L %u, T %u, %zu x %zu (cols %zu), row %zu of %zu",
@@ -201,6 +206,36 @@ static void check_products(check *t, pl_cuda *d, unsigned axis, unsigned k, unsi
     check_cuda_release(t, d);
 }
 
+/* Many rows by cuBLAS; a NaN stays in its row. */
+static void check_blas(check *t, pl_cuda *d, unsigned axis, unsigned k, unsigned L)
+{
+    for (int round = 0; check_round(t, round, 5); round++) {
+        problem p;
+        check_release(t);
+        check_cuda_release(t, d);
+        make_problem(t, d, &p, axis, k, L);
+        size_t m = check_below(t, (uint32_t)p.M);
+        float *got = check_buffer(t, 4 * p.M * p.out, 4);
+        p.tolerance = 1e-5;
+        if (check_below(t, 2)) p.p.w = &p.stored;
+        p.scratch = check_cuda_buffer(t, d, pl_cuda_trellis_blas_scratch(d, &p.stored, p.M));
+        pl_cuda_trellis_blas_run(d, &p.p, p.scratch);
+        if (check_cuda_fetch(t, d, p.y, p.p.y, 4 * p.M * p.out)) check_formula(t, &p, p.y);
+        p.x[m * p.in + check_below(t, (uint32_t)p.in)] = check_below(t, 2) ? NAN : INFINITY;
+        p.p.x = check_cuda_copy(t, d, p.x, 4 * p.M * p.in);
+        pl_cuda_trellis_blas_run(d, &p.p, p.scratch);
+        if (check_good(t) && check_cuda_fetch(t, d, got, p.p.y, 4 * p.M * p.out)) {
+            same_rows(t, &p, got, p.y, m, "rows before a NaN");
+            same_rows(t, &p, got + (m + 1) * p.out, p.y + (m + 1) * p.out, p.M - m - 1,
+                      "rows after a NaN");
+            for (size_t i = 0; i < p.out && check_good(t); i++)
+                if (!isnan(got[m * p.out + i])) check_fail(t, "output %zu is no NaN", i);
+        }
+        close_problem(&p);
+    }
+    check_cuda_release(t, d);
+}
+
 /* Several at once, of different axes and k. */
 static void check_together(check *t, pl_cuda *d)
 {
@@ -246,7 +281,10 @@ static void queue(void *user, int i)
     copies *c = user;
     pl_cuda_product p = c->p.p;
     p.w = &c->w[i];
-    pl_cuda_trellis_any_run(c->p.d, &p, c->p.scratch);
+    if (pl_cuda_trellis_blas_serves(c->p.d, p.w, p.M))
+        pl_cuda_trellis_blas_run(c->p.d, &p, c->p.scratch);
+    else
+        pl_cuda_trellis_any_run(c->p.d, &p, c->p.scratch);
 }
 
 /* Over copies of the codes that do not fit the second-level cache together. */
@@ -297,6 +335,14 @@ void check_cuda_any(check *t, const pl_kernels *c, pl_cuda *d)
                     check_products(t, d, axis, k, L);
                     check_end(t);
                 }
+    for (unsigned axis = 0; axis < 2; axis++)
+        for (unsigned k = 2; k <= 4; k++)
+            if (check_begin(t, true, "any_blas_axis%u_k%u", axis, k)) {
+                pleach_error err;
+                must(t, pl_cuda_trellis_blas_prepare(d, &err), &err);
+                check_blas(t, d, axis, k, k == 3 ? 16 : 12);
+                check_end(t);
+            }
     if (check_begin(t, true, "any_together")) {
         check_together(t, d);
         check_end(t);
@@ -305,12 +351,16 @@ void check_cuda_any(check *t, const pl_kernels *c, pl_cuda *d)
         for (unsigned k = 2; k <= 4; k++) bench(t, d, axis, k, 192, 17472, 5184, 1);
         bench(t, d, axis, 3, 192, 4032, 4032, 1);
         for (size_t M = 2; M <= 8; M *= 2) bench(t, d, axis, 3, 192, 17472, 5184, M);
-        bench(t, d, axis, 3, 192, 17472, 5184, 64);
+        bench(t, d, axis, 3, 192, 17472, 5184, 32);
+        bench(t, d, axis, 3, 192, 17472, 5184, 256);
         bench(t, d, axis, 3, 256, 17408, 5120, 1);
         bench(t, d, axis, 3, 256, 17408, 5120, 8);
+        bench(t, d, axis, 3, 256, 17408, 5120, 16);
+        bench(t, d, axis, 3, 256, 17408, 5120, 512);
         bench(t, d, axis, 3, 192, 576, 576, 1);
         bench(t, d, axis, 3, axis ? 192 : 256, 1536, 576, 1);
         bench(t, d, axis, 3, axis ? 256 : 192, 576, 1536, 1);
         bench(t, d, axis, 3, 192, 576, 576, 8);
+        bench(t, d, axis, 3, 192, 576, 576, 256);
     }
 }
