@@ -3,9 +3,9 @@
  * From the words of a lane's run of positions to the code's x, whose four bytes sum to y + 510.
  *
  * Position p of a block is number 255 - p; its state is the L bits from bit p k on. A run is n
- * words that begin at a position; w[n] is the word after it (the next run's first, the block's first
- * after its last: tail-biting). Indices are constants once loops are unrolled, so that what windows
- * share is computed once.
+ * words that begin at a position; w[n] is the word after it (the next run's first, the block's
+ * first after its last: tail-biting). Indices are constants once loops are unrolled, so that what
+ * windows share is computed once.
  *
  *   k 2, 4   a window is two bytes of the words shifted by 0, 2, 4 or 6: one byte permutation takes
  *            them out, from the shifted word and from the same word with only the low nibbles left

@@ -5,7 +5,12 @@
 #include "kernels/codes.h"
 #include "trellis_limbs.cuh"
 
-enum { MOST_SLICES = 32, MOST_WAVES = 64 };
+enum {
+    MOST_SLICES = 32,
+    MOST_WAVES = 64,
+    SLICE_BYTES = 48 << 10, /* of x for each block: from there on slices pay, */
+    GOOD_SLICES = 4         /* so many at most */
+};
 
 static int class_of(size_t M)
 {
@@ -51,14 +56,10 @@ static size_t shared_of(const pl_limbs_job *j, uint32_t axis, int C)
 {
     size_t len = j->units / j->slices, longest = (j->units + j->slices - 1) / j->slices;
     size_t parts = parts_of((size_t)j->tiles * j->matrices, len, j->blocks);
-    if (longest > len) parts = PL_MAX(parts, parts_of((size_t)j->tiles * j->matrices, longest, j->blocks));
+    if (longest > len)
+        parts = PL_MAX(parts, parts_of((size_t)j->tiles * j->matrices, longest, j->blocks));
     return axis ? pl_limbs_axis1_shared(C, parts, longest) : pl_limbs_axis0_shared(C, parts);
 }
-
-#ifdef LIMBS_TUNE
-extern "C" int limbs_slices, limbs_blocks;
-int limbs_slices, limbs_blocks;
-#endif
 
 /* Sets slices and blocks; the shared memory, or 0 where nothing fits. */
 static size_t cut(const pl_cuda *d, pl_limbs_job *j, uint32_t axis, size_t M)
@@ -66,16 +67,14 @@ static size_t cut(const pl_cuda *d, pl_limbs_job *j, uint32_t axis, size_t M)
     const int C = class_of(M), walkers = axis ? PL_LIMBS_THREADS / 32 : pl_limbs_axis0_walkers(C);
     const uint32_t outputs = axis ? 16 : 256;
     size_t first = 1, most = axis ? PL_MIN((size_t)MOST_SLICES, (size_t)j->units) : 1;
-#ifdef LIMBS_TUNE
-    if (limbs_slices && axis) first = PL_MIN((size_t)limbs_slices, most);
-#endif
+    if (axis)
+        while (first < PL_MIN(most, (size_t)GOOD_SLICES) &&
+               j->units * 1024 * (size_t)C > first * SLICE_BYTES)
+            first *= 2;
     for (size_t waves = 1; waves <= MOST_WAVES; waves *= 2)
         for (size_t slices = first; slices <= most; slices++) {
             size_t units = (size_t)j->tiles * j->matrices * (j->units / slices);
             size_t blocks = PL_MAX((size_t)d->sms / slices, (size_t)1) * waves;
-#ifdef LIMBS_TUNE
-            if (limbs_blocks) blocks = limbs_blocks / slices;
-#endif
             j->slices = (uint32_t)slices;
             j->blocks = (uint32_t)PL_MIN(blocks, (units + walkers - 1) / walkers);
             size_t shared = shared_of(j, axis, C);
@@ -167,8 +166,8 @@ bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis
 {
     const pleach_trellis *a = &gate->shape, *b = &up->shape;
     return gate->units && up->units && a->axis == b->axis && a->rows == b->rows &&
-           a->cols == b->cols && (a->bits == b->bits || M <= 4) &&
-           a->state_bits == b->state_bits && fits(d, gate, 2, M);
+           a->cols == b->cols && (a->bits == b->bits || M <= 4) && a->state_bits == b->state_bits &&
+           fits(d, gate, 2, M);
 }
 
 void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,

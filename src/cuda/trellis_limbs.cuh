@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two axes of trellis_limbs.h share: the division of work, the rounding of activations, and
- * the sum over warps and blocks.
+ * What the two axes of trellis_limbs.h share: the division of work, the rounding of activations,
+ * and the sum over warps and blocks.
  *
  * Work is a list of parts, each the units that add to one tile of outputs of one matrix: 16 outputs
  * on axis 1, 256 on axis 0. Parts of gate and up alternate. On axis 1 the inputs may be cut into
  * slices, each with its own blocks. The units of a slice are cut into equal runs over its blocks, a
- * block's run into equal runs over its walkers (a warp, or two that share a unit's positions). Every
- * walker leaves the sums of each part it meets in shared memory; a block adds them in order, and
- * hands what it cannot finish to the tile's owner, the block with the tile's last unit, which adds
- * them in the order of slices and blocks. An owner waits only for blocks that begin before it. */
+ * block's run into equal runs over its walkers (a warp, or two that share a unit's positions).
+ * Every walker leaves the sums of each part it meets in shared memory; a block adds them in order,
+ * and hands what it cannot finish to the tile's owner, the block with the tile's last unit, which
+ * adds them in the order of slices and blocks. An owner waits only for blocks that begin before it.
+ */
 #ifndef PL_CUDA_TRELLIS_LIMBS_CUH
 #define PL_CUDA_TRELLIS_LIMBS_CUH
 
@@ -33,7 +34,7 @@ typedef struct pl_limbs_job {
     const float *x;
     float *y;
     size_t x_stride, y_stride;
-    uint32_t tiles, units; /* of outputs; of one tile in one matrix */
+    uint32_t tiles, units;   /* of outputs; of one tile in one matrix */
     uint32_t slices, blocks; /* blocks of each slice */
     uint32_t *exchange;
 } pl_limbs_job;
@@ -62,8 +63,7 @@ struct pl_step {
     float step, inverse;
 };
 
-template <int limbs>
-static __device__ __forceinline__ pl_step pl_step_of(uint32_t largest)
+template <int limbs> static __device__ __forceinline__ pl_step pl_step_of(uint32_t largest)
 {
     if (largest >= 0x7f800000) return {__uint_as_float(0x7fffffff), 0};
     if (largest < 27u << 23) return {0, 0}; /* 2^-100 */
@@ -79,8 +79,7 @@ static __device__ __forceinline__ uint32_t pl_magnitude(float v)
 }
 
 /* Q: a / step, rounded to nearest even. Two limbs are within what adding 3 * 2^22 rounds. */
-template <int limbs>
-static __device__ __forceinline__ int pl_rounded(float a, float inverse)
+template <int limbs> static __device__ __forceinline__ int pl_rounded(float a, float inverse)
 {
     if (limbs == 3) return __float2int_rn(a * inverse);
     return __float_as_int(fmaf(a, inverse, 12582912.f)) - 0x4b400000;
@@ -104,21 +103,22 @@ static __device__ __forceinline__ void pl_mma(int (&c)[4], uint32_t a0, uint32_t
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* ---- a block's place -------------------------------------------------------------------------- */
+/* ---- a block's place --------------------------------------------------------------------------
+ */
 
 /* One block's place in the work. */
 struct pl_place {
-    uint32_t slice, block;       /* the block's number within its slice */
-    uint32_t first, len;         /* the slice's units of each part */
-    pl_cut blocks;               /* the slice's units over its blocks */
-    uint32_t begin, end;         /* this block's */
-    uint32_t part0;              /* the part of `begin` */
+    uint32_t slice, block; /* the block's number within its slice */
+    uint32_t first, len;   /* the slice's units of each part */
+    pl_cut blocks;         /* the slice's units over its blocks */
+    uint32_t begin, end;   /* this block's */
+    uint32_t part0;        /* the part of `begin` */
 };
 
-/* Units of slice s of a part: their first, and the first after them. */
-static __host__ __device__ __forceinline__ uint32_t pl_slice_at(const pl_limbs_job &j, uint32_t s)
+/* First unit of slice s of a part: the first ones are longer by one where they cannot be equal. */
+static __device__ __forceinline__ uint32_t pl_slice_at(const pl_limbs_job &j, uint32_t s)
 {
-    return j.units * s / j.slices;
+    return j.units / j.slices * s + min(s, j.units % j.slices);
 }
 
 static __device__ __forceinline__ pl_place pl_place_of(const pl_limbs_job &j)
@@ -137,10 +137,9 @@ static __device__ __forceinline__ pl_place pl_place_of(const pl_limbs_job &j)
 
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-/* A lane's words of one unit. k = 0: of gate and up in turn, where their k differ; `bits` says which,
- * and is k otherwise. */
-template <int k>
-struct pl_words {
+/* A lane's words of one unit. k = 0: of gate and up in turn, where their k differ; `bits` says
+ * which, and is k otherwise. */
+template <int k> struct pl_words {
     uint4 v[k ? k : 4];
 };
 
@@ -168,8 +167,7 @@ static __device__ __forceinline__ void pl_unpack(uint32_t (&words)[4 * k], const
 }
 
 /* Where the units of a part begin, and their k. */
-template <int k>
-struct pl_run {
+template <int k> struct pl_run {
     const uint4 *codes;
     uint32_t bits;
     /* From unit r of the part's slice on. */
@@ -185,13 +183,11 @@ struct pl_run {
     {
         return pl_load_words<k>(codes, bits, wanted);
     }
-    __device__ __forceinline__ void step()
-    {
-        codes += 32 * bits;
-    }
+    __device__ __forceinline__ void step() { codes += 32 * bits; }
 };
 
-/* ---- sums over warps and blocks --------------------------------------------------------------- */
+/* ---- sums over warps and blocks ---------------------------------------------------------------
+ */
 
 static __device__ __forceinline__ uint4 pl_load_relaxed(const uint32_t *p)
 {
@@ -234,30 +230,49 @@ static __device__ __forceinline__ void pl_add(float4 &sum, float4 v)
     sum.w += v.w;
 }
 
+/* What finishing a part takes, worked out while there is time: the walkers that met it, and the
+ * blocks that did, of the short slices and of the long ones. */
+struct pl_part {
+    uint32_t walker, last_walker, block[2], last_block[2];
+};
+
+static __device__ __forceinline__ void pl_list_parts(const pl_limbs_job &j, const pl_place &p,
+                                                     uint32_t part0, uint32_t walkers,
+                                                     pl_part *parts)
+{
+    const uint32_t n = (p.end - 1) / p.len + 1 - part0;
+    const pl_cut cut = {p.end - p.begin, walkers};
+    for (uint32_t i = threadIdx.x; i < n; i += PL_LIMBS_THREADS) {
+        const uint32_t part = part0 + i, from = part * p.len, to = from + p.len - 1;
+        parts[i].walker = from <= p.begin ? 0 : cut.run_of(from - p.begin);
+        parts[i].last_walker = to >= p.end    ? walkers - 1
+                               : to < p.begin ? 0
+                                              : cut.run_of(to - p.begin);
+        for (uint32_t longer = 0; longer < 2; longer++) {
+            const uint32_t len = j.units / j.slices + longer;
+            const pl_cut blocks = {j.tiles * j.matrices * len, j.blocks};
+            parts[i].block[longer] = blocks.run_of(part * len);
+            parts[i].last_block[longer] = blocks.run_of(part * len + len - 1);
+        }
+    }
+}
+
 /* Slots: [part - part0 + walker], each `slot` floats: the planes of the rows of x, one or two each,
  * which together are a row's sums. */
-template <int outputs_, int plane_stride, int tokens, int planes, int walkers>
-struct pl_slots {
-    static constexpr int outputs = outputs_, slot = plane_stride * tokens * planes;
+template <int outputs_, int plane_stride, int tokens, int planes, int walkers> struct pl_slots {
+    static constexpr int outputs = outputs_, rows = tokens, slot = plane_stride * tokens * planes;
     const float *slots;
 
     /* Place of output e in a plane. */
-    static __device__ __forceinline__ int at(int e)
-    {
-        return outputs == 256 ? e + e / 32 * 4 : e;
-    }
+    static __device__ __forceinline__ int at(int e) { return outputs == 256 ? e + e / 32 * 4 : e; }
 
-    /* Of outputs e .. e + 3 of row m of x. */
-    __device__ __forceinline__ float4 sum(const pl_place &p, uint32_t part, uint32_t m, int e) const
+    /* Of outputs e .. e + 3 of row m of x; `part` from the block's first on. */
+    __device__ __forceinline__ float4 sum(const pl_part &of, uint32_t part, uint32_t m, int e) const
     {
-        const pl_cut cut = {p.end - p.begin, walkers};
-        const uint32_t from = part * p.len, to = from + p.len - 1;
-        uint32_t w = from <= p.begin ? 0 : cut.run_of(from - p.begin);
-        const uint32_t last = to >= p.end ? walkers - 1 : cut.run_of(to - p.begin);
-        const float *s = slots + (part - p.part0 + w) * slot + m * planes * plane_stride + at(e);
+        const float *s = slots + (part + of.walker) * slot + m * planes * plane_stride + at(e);
         float4 v = make_float4(0, 0, 0, 0);
 #pragma unroll 2
-        for (; w <= last; w++, s += slot) {
+        for (uint32_t w = of.walker; w <= of.last_walker; w++, s += slot) {
             float4 a = *(const float4 *)s;
             if (planes == 2) pl_add(a, *(const float4 *)(s + plane_stride));
             pl_add(v, a);
@@ -271,7 +286,8 @@ struct pl_slots {
         return ((p.end - 1) / p.len + 1 - p.part0 + walkers) * slot;
     }
 
-    /* Walkers without work leave nothing: where there are some, what they would have left is zeros. */
+    /* Walkers without work leave nothing: where there are some, what they would have left is zeros.
+     */
     static __device__ __forceinline__ void clear(const pl_place &p, float *slots)
     {
         if (p.end - p.begin >= walkers) return;
@@ -289,26 +305,20 @@ static __device__ __forceinline__ uint32_t *pl_exchange_at(const pl_limbs_job &j
     return j.exchange + ((size_t)(slice * slots + part + block) * j.M + m) * outputs + e;
 }
 
-/* First and last block of those that share the units of `parts` parts of `len` each, which meet one
- * part. Not inlined: code that runs once is fetched first. */
-static __device__ __noinline__ uint2 pl_blocks_of(uint32_t parts, uint32_t len, uint32_t blocks,
-                                                  uint32_t part)
-{
-    const pl_cut cut = {parts * len, blocks};
-    return make_uint2(cut.run_of(part * len), cut.run_of(part * len + len - 1));
-}
-
-/* Four sums of one part over all slices and blocks, by its owner: the others' in order, then its own,
- * `mine`, if it `met` the part: that is the last one. Loads of several are on their way at once. */
+/* Four sums of one part over all slices and blocks, by its owner: the others' in order, then its
+ * own, `mine`, if it `met` the part: that is the last one. Loads of several are on their way at
+ * once. */
 template <int outputs>
-static __device__ __forceinline__ float4 pl_gather(const pl_limbs_job &j, bool met, float4 mine,
-                                                   uint32_t part, uint32_t m, int e)
+static __device__ __forceinline__ float4 pl_gather(const pl_limbs_job &j, const pl_part &of,
+                                                   bool met, float4 mine, uint32_t part, uint32_t m,
+                                                   int e)
 {
     enum { AT_ONCE = 4 };
     float4 total = make_float4(0, 0, 0, 0);
     uint32_t slice = ~0u, left = 0;
     uint32_t *next = NULL;
     bool more = true;
+#pragma unroll 1
     while (more) {
         uint32_t *at[AT_ONCE];
         uint4 v[AT_ONCE];
@@ -316,11 +326,9 @@ static __device__ __forceinline__ float4 pl_gather(const pl_limbs_job &j, bool m
         for (int i = 0; i < AT_ONCE; i++) {
             if (more && left == 0) {
                 if (++slice < j.slices) {
-                    const uint32_t len = pl_slice_at(j, slice + 1) - pl_slice_at(j, slice);
-                    const uint2 blocks =
-                        pl_blocks_of(j.tiles * j.matrices, len, j.blocks, part);
-                    left = blocks.y - blocks.x + 1;
-                    next = pl_exchange_at<outputs>(j, slice, blocks.x, part, m, e);
+                    const int longer = slice < j.units % j.slices;
+                    left = of.last_block[longer] - of.block[longer] + 1;
+                    next = pl_exchange_at<outputs>(j, slice, of.block[longer], part, m, e);
                 } else {
                     more = false;
                 }
@@ -346,25 +354,29 @@ static __device__ __forceinline__ float4 pl_gather(const pl_limbs_job &j, bool m
 }
 
 /* Output number of place e of a tile: positions descend. */
-template <int outputs>
-static __device__ __forceinline__ uint32_t pl_output(uint32_t tile, int e)
+template <int outputs> static __device__ __forceinline__ uint32_t pl_output(uint32_t tile, int e)
 {
     return tile * outputs + (outputs == 256 ? 255 - e : e);
 }
 
-/* What sums are multiplied by, and what is added then, for the outputs of a block's tiles: fetched
- * while there is time. Each [part - tile0 * matrices][outputs]. */
-template <int outputs>
-struct pl_factors {
+/* What finishing takes beside the sums, fetched while there is time: of each part from the first of
+ * the block's first tile on its walkers and blocks, of each output what its sum is multiplied by,
+ * and what is added then. */
+template <int outputs> struct pl_factors {
+    static constexpr int floats = 2 * outputs + sizeof(pl_part) / sizeof(float); /* of a part */
     uint32_t part0;
+    pl_part *parts;
     float *factor, *bias;
 
-    __device__ __forceinline__ pl_factors(const pl_limbs_job &j, const pl_place &p, float *at)
+    __device__ __forceinline__ pl_factors(const pl_limbs_job &j, const pl_place &p,
+                                          uint32_t walkers, float *at)
     {
         part0 = p.part0 / j.matrices * j.matrices;
         const uint32_t n = ((p.end - 1) / p.len + 1 - part0) * outputs;
         factor = at;
         bias = at + n;
+        parts = (pl_part *)(bias + n);
+        pl_list_parts(j, p, part0, walkers, parts);
         for (uint32_t i = threadIdx.x; i < n; i += PL_LIMBS_THREADS) {
             const uint32_t part = part0 + i / outputs, tile = part / j.matrices;
             const uint32_t o = pl_output<outputs>(tile, i % outputs);
@@ -391,12 +403,13 @@ static __device__ __forceinline__ float pl_silu_times(float gate, float up)
 
 /* Four outputs from place e of a tile on. */
 template <int outputs>
-static __device__ __forceinline__ void pl_write(const pl_limbs_job &j, uint32_t tile, uint32_t m, int e,
-                                                float4 v)
+static __device__ __forceinline__ void pl_write(const pl_limbs_job &j, uint32_t tile, uint32_t m,
+                                                int e, float4 v)
 {
-    const uint32_t first = pl_output<outputs>(tile, e), last = outputs == 256 ? first - 3 : first + 3;
+    const uint32_t first = pl_output<outputs>(tile, e),
+                   last = outputs == 256 ? first - 3 : first + 3;
     float *y = j.y + m * j.y_stride;
-    const int step = outputs == 256 ? -1 : 1;
+    const uint32_t step = outputs == 256 ? ~0u : 1;
     if (first < j.out) y[first] = v.x;
     if (first + step < j.out) y[first + step] = v.y;
     if (last - step < j.out) y[last - step] = v.z;
@@ -417,24 +430,27 @@ static __device__ __forceinline__ void pl_finish(const pl_limbs_job &j, const pl
     const uint32_t tile0 = p.begin / of_tile, owned = last_slice ? p.end / of_tile : 0; /* tiles */
     float4 gate = make_float4(0, 0, 0, 0);
     /* Those that others wait for go first. */
-    const uint32_t sent0 = owned * G > p.part0 ? owned * G - p.part0 : 0, n = j.M * quads;
+    const uint32_t sent0 = owned * G > p.part0 ? owned * G - p.part0 : 0;
+    const uint32_t n = (slots::rows == 1 ? 1 : j.M) * quads;
 #pragma unroll 1
     for (uint32_t i = sent0 * n + threadIdx.x; i < parts * n; i += PL_LIMBS_THREADS) {
-        const uint32_t part = p.part0 + i / n, m = i % n / quads;
+        const uint32_t at = i / n, part = p.part0 + at, m = i % n / quads;
         const int e = i % quads * 4;
         pl_store_relaxed(pl_exchange_at<outputs>(j, p.slice, p.block, part, m, e),
-                         pl_sent(own.sum(p, part, m, e)));
+                         pl_sent(own.sum(factors.parts[part - factors.part0], at, m, e)));
     }
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; owned > tile0 && i < (owned - tile0) * n; i += PL_LIMBS_THREADS) {
+    for (uint32_t i = threadIdx.x; owned > tile0 && i < (owned - tile0) * n;
+         i += PL_LIMBS_THREADS) {
         const uint32_t tile = tile0 + i / n, m = i % n / quads;
         const int e = i % quads * 4;
 #pragma unroll 1
         for (uint32_t part = tile * G; part < tile * G + G; part++) {
-            const bool met = (part + 1) * p.len > p.begin; /* gate may end before this block begins */
-            const bool alone = j.slices == 1 && part * p.len >= p.begin;
-            float4 v = met ? own.sum(p, part, m, e) : make_float4(0, 0, 0, 0);
-            if (!alone) v = pl_gather<outputs>(j, met, v, part, m, e);
+            const pl_part &of = factors.parts[part - factors.part0];
+            const bool met = part >= p.part0; /* gate may end before this block begins */
+            const bool alone = j.slices == 1 && of.block[0] == p.block;
+            float4 v = met ? own.sum(of, part - p.part0, m, e) : make_float4(0, 0, 0, 0);
+            if (!alone) v = pl_gather<outputs>(j, of, met, v, part, m, e);
             v = factors.apply(part, e, v);
             if (part + 1 < tile * G + G)
                 gate = v;

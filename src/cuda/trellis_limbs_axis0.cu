@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Axis 0: rows of the A fragment are positions, K is stored rows. A walker keeps the sums of a
- * block's 256 outputs in registers while it walks down the stored rows, so the activations of a unit
- * are one word of a lane: the bytes of stored rows q, q + 4, q + 8, q + 12 for column g. */
+ * block's 256 outputs in registers while it walks down the stored rows, so the activations of a
+ * unit are one word of a lane: the bytes of stored rows q, q + 4, q + 8, q + 12 for column g. */
 #include "kernels/codes.h"
 #include "trellis_limbs.cuh"
 
@@ -14,8 +14,7 @@ enum {
 
 /* C: most rows of x. Columns of B: limbs 0, 1, 2 of one row; or limbs 0 and 1 of four, twice for
  * eight: then two warps are a walker, each with half of every run of 32 positions. */
-template <int C>
-struct shape {
+template <int C> struct shape {
     static constexpr int limbs = C == 1 ? 3 : 2, sets = C == 8 ? 2 : 1, warps = sets;
     static constexpr int tokens = C == 1 ? 1 : 4; /* of a set */
     static constexpr int tiles = 16 / sets;
@@ -23,33 +22,44 @@ struct shape {
     typedef pl_slots<256, PLANE, C, C == 1 ? 2 : 1, walkers> slots;
 };
 
-template <int C>
-struct staged {
+template <int C> struct staged {
     uint32_t digits[RUN * shape<C>::sets * UNIT_STRIDE];
-    int sums[shape<C>::sets * 8];      /* of a column's digits */
+    int sums[shape<C>::sets * 8]; /* of a column's digits */
     float steps[shape<C>::sets * 4];
 };
 
-/* A lane's rows of a run of `len` units: units lane / 4 and lane / 4 + 8, stored rows q + 4 i. */
+/* A lane's rows of a run of `len` units: two fours of them, of units lane / 4 and lane / 4 + 8. */
 struct lane_rows {
-    uint32_t row0;
-    bool there[8];
+    uint32_t row[2], n[2]; /* how many of the four are there */
+
     __device__ __forceinline__ lane_rows(const pl_limbs_job &j, uint32_t r0, uint32_t len)
     {
         const unsigned lane = threadIdx.x % 32;
-        row0 = (r0 + lane / 4) * 16 + lane % 4;
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            there[i] = lane / 4 + i / 4 * 8 < len && row0 + at(i) < j.in;
+        for (int h = 0; h < 2; h++) {
+            row[h] = (r0 + lane / 4 + 8 * h) * 16 + lane % 4 * 4;
+            n[h] = lane / 4 + 8 * h < len && row[h] < j.in ? min(j.in - row[h], 4) : 0;
+        }
     }
-    static __device__ __forceinline__ int at(int i)
-    {
-        return i / 4 * 128 + i % 4 * 4;
-    }
-    __device__ __forceinline__ void load(float (&v)[8], const float *from) const
+    __device__ __forceinline__ void load(float (&v)[8], const float *from, bool aligned) const
     {
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = there[i] ? from[row0 + at(i)] : 0;
+        for (int h = 0; h < 2; h++) {
+            float4 four = make_float4(0, 0, 0, 0);
+            const float *p = from + row[h];
+            if (n[h] == 4 && aligned) {
+                four = *(const float4 *)p;
+            } else {
+                if (n[h] > 0) four.x = p[0];
+                if (n[h] > 1) four.y = p[1];
+                if (n[h] > 2) four.z = p[2];
+                if (n[h] > 3) four.w = p[3];
+            }
+            v[4 * h] = four.x;
+            v[4 * h + 1] = four.y;
+            v[4 * h + 2] = four.z;
+            v[4 * h + 3] = four.w;
+        }
     }
 };
 
@@ -60,57 +70,60 @@ static __device__ __forceinline__ void round_run(const pl_limbs_job &j, const la
                                                  staged<C> &out)
 {
     typedef shape<C> S;
-    const unsigned lane = threadIdx.x % 32, q = lane % 4;
+    const unsigned lane = threadIdx.x % 32;
+    const bool aligned = ((uintptr_t)j.x | j.x_stride * sizeof(float)) % 16 == 0;
     float a[S::tokens][8];
 #pragma unroll
     for (int t = 0; t < S::tokens; t++) {
         if (set * 4 + t < j.M) {
-            rows.load(a[t], j.x + (set * 4 + t) * j.x_stride);
+            rows.load(a[t], j.x + (set * 4 + t) * j.x_stride, aligned);
         } else {
 #pragma unroll
             for (int i = 0; i < 8; i++) a[t][i] = 0;
         }
     }
 #pragma unroll
-    for (int t = 0; t < S::tokens; t++)
-#pragma unroll
-        for (int i = 0; i < 8; i++) a[t][i] *= scale[i];
-#pragma unroll
     for (int t = 0; t < S::tokens; t++) {
         uint32_t largest = 0;
 #pragma unroll
-        for (int i = 0; i < 8; i++) largest = max(largest, pl_magnitude(a[t][i]));
+        for (int i = 0; i < 8; i++) {
+            a[t][i] *= scale[i];
+            largest = max(largest, pl_magnitude(a[t][i]));
+        }
         pl_step step = pl_step_of<S::limbs>(__reduce_max_sync(0xffffffff, largest));
-        int Q[8], sum[S::limbs];
+        int Q[8], sum[S::limbs + 1];
 #pragma unroll
         for (int i = 0; i < 8; i++) Q[i] = pl_rounded<S::limbs>(a[t][i], step.inverse);
 #pragma unroll
-        for (int l = 0; l < S::limbs; l++) {
+        for (int l = 0; l <= S::limbs; l++) {
             sum[l] = 0;
 #pragma unroll
+            for (int i = 0; i < 8; i++) sum[l] += Q[i];
+            if (l == S::limbs) break;
+#pragma unroll
             for (int h = 0; h < 2; h++) {
-                uint32_t low = __byte_perm(Q[4 * h], Q[4 * h + 1], 0x0040);
-                uint32_t high = __byte_perm(Q[4 * h + 2], Q[4 * h + 3], 0x0040);
-                uint32_t word = __byte_perm(low, high, 0x5410);
                 uint32_t unit = lane / 4 + h * 8, column = S::limbs * t + l;
-                if (unit < len)
-                    out.digits[(unit * S::sets + set) * UNIT_STRIDE + 4 * column + q] = word;
-                sum[l] = __dp4a((int)word, 0x01010101, sum[l]);
+                uint8_t *to =
+                    (uint8_t *)(out.digits + (unit * S::sets + set) * UNIT_STRIDE + 4 * column) +
+                    lane % 4;
+                if (unit < len) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) to[4 * i] = (uint8_t)Q[4 * h + i];
+                }
             }
 #pragma unroll
             for (int i = 0; i < 8; i++) Q[i] = pl_above(Q[i]);
         }
 #pragma unroll
-        for (int l = 0; l < S::limbs; l++) {
-            sum[l] = __reduce_add_sync(0xffffffff, sum[l]);
+        for (int l = 0; l < S::limbs; l++) { /* the digits: Q less 256 times what is above */
+            sum[l] = __reduce_add_sync(0xffffffff, sum[l] - 256 * sum[l + 1]);
             if (lane == 0) out.sums[set * 8 + S::limbs * t + l] = sum[l];
         }
         if (lane == 0) out.steps[set * 4 + t] = step.step * (1 / PL_TRELLIS_DIVISOR);
     }
 }
 
-template <int C>
-static __device__ __forceinline__ void sync_walker(uint32_t walker)
+template <int C> static __device__ __forceinline__ void sync_walker(uint32_t walker)
 {
     if (shape<C>::warps == 1)
         __syncwarp();
@@ -119,8 +132,7 @@ static __device__ __forceinline__ void sync_walker(uint32_t walker)
 }
 
 /* The run of words of half `half` of a stored row's positions, and how many words it is. */
-template <int k, int C>
-struct half_run {
+template <int k, int C> struct half_run {
     static constexpr int n = C == 8 ? (k + 1) / 2 : k;
     uint32_t w[n + 1];
     __device__ __forceinline__ half_run(const uint32_t *row, uint32_t next, uint32_t half)
@@ -239,7 +251,7 @@ static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_plac
         uint32_t len = (left + runs - 1) / runs;
         const lane_rows rows(j, r, len);
         float scale[8];
-        rows.load(scale, j.w[part % j.matrices].scales);
+        rows.load(scale, j.w[part % j.matrices].scales, true);
         if (first) pl_wait_for_previous();
         sync_walker<C>(walker);
         round_run<C>(j, rows, scale, len, half, run);
@@ -296,15 +308,14 @@ static __global__ void __launch_bounds__(PL_LIMBS_THREADS, 1) product(pl_limbs_j
     const pl_place p = pl_place_of(j);
     pl_let_next_start();
     S::slots::clear(p, slots);
-    const pl_factors<256> factors(j, p, slots + S::slots::size(p));
+    const pl_factors<256> factors(j, p, S::walkers, slots + S::slots::size(p));
     walk<k, L, C>(j, p, runs, slots);
     pl_wait_for_previous(); /* walkers without work, too, before they write */
     __syncthreads();
     pl_finish(j, p, typename S::slots{slots}, factors);
 }
 
-template <int k, int L>
-static pl_limbs_kernel *of_code(int C)
+template <int k, int L> static pl_limbs_kernel *of_code(int C)
 {
     return C == 1 ? product<k, L, 1> : C == 4 ? product<k, L, 4> : product<k, L, 8>;
 }
@@ -313,19 +324,18 @@ pl_limbs_kernel *pl_limbs_axis0(uint32_t k, uint32_t L, int C)
 {
     if (k == 0 && C == 1) return L == 12 ? product<0, 12, 1> : product<0, 16, 1>;
     if (k == 0 && C == 4) return L == 12 ? product<0, 12, 4> : product<0, 16, 4>;
-#define OF_CODE(bits, state_bits) \
+#define OF_CODE(bits, state_bits)                                                                  \
     if (k == bits && L == state_bits) return of_code<bits, state_bits>(C);
     PL_EACH_CODE(OF_CODE)
 #undef OF_CODE
     return NULL;
 }
 
-template <int C>
-static size_t shared(size_t parts)
+template <int C> static size_t shared(size_t parts)
 {
     typedef shape<C> S;
     return S::walkers * sizeof(staged<C>) + (parts + S::walkers) * S::slots::slot * sizeof(float) +
-           2 * (parts + 1) * 256 * sizeof(float);
+           (parts + 1) * pl_factors<256>::floats * sizeof(float);
 }
 
 size_t pl_limbs_axis0_shared(int C, size_t parts)

@@ -14,8 +14,7 @@ enum {
 
 /* C: most rows of x. Columns of B: limbs 0, 1, 2 of one row; limbs 0 and 1 of four; the same twice
  * for eight. */
-template <int C>
-struct shape {
+template <int C> struct shape {
     static constexpr int limbs = C == 1 ? 3 : 2, sets = C == 8 ? 2 : 1;
     static constexpr int columns = C == 1 ? 3 : 2 * C;
     static constexpr int scales = C == 1 ? 4 : columns;
@@ -69,7 +68,7 @@ static __device__ __forceinline__ void round_slice(const pl_limbs_job &j, const 
     typedef shape<C> S;
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t n = p.len * j.M;
-    auto fetch = [&](float (&a)[8], uint32_t i) {
+    auto fetch = [&](float(&a)[8], uint32_t i) {
         uint32_t b = i % p.len, m = i / p.len;
         const float *x = j.x + m * j.x_stride;
 #pragma unroll
@@ -78,7 +77,7 @@ static __device__ __forceinline__ void round_slice(const pl_limbs_job &j, const 
             a[h] = i < n && at < j.in ? x[at] : 0;
         }
     };
-    auto round = [&](const float (&a)[8], uint32_t i) {
+    auto round = [&](const float(&a)[8], uint32_t i) {
         uint32_t b = i % p.len, column = i / p.len * S::limbs;
         round_block<C>(a, digits + (b * S::columns + column) * COLUMN,
                        scales + b * S::scales + column);
@@ -155,16 +154,15 @@ static __device__ __forceinline__ void multiply(const uint4 *code, const uint32_
     for (int s = 0; s < S::sets; s++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            sums[s][i] = fmaf((float)acc[s][i], __int_as_float(i % 2 ? scale[s].w : scale[s].y),
-                              sums[s][i]);
+            sums[s][i] =
+                fmaf((float)acc[s][i], __int_as_float(i % 2 ? scale[s].w : scale[s].y), sums[s][i]);
 }
 
 /* The same where k differs between the matrices. */
 template <int L, int C>
-static __device__ __forceinline__ void multiply_any(const uint4 *code, uint32_t bits,
-                                                    const uint32_t *digits,
-                                                    const column_scale *scales,
-                                                    float (&sums)[shape<C>::sets][4])
+static __device__ __forceinline__ void
+multiply_any(const uint4 *code, uint32_t bits, const uint32_t *digits, const column_scale *scales,
+             float (&sums)[shape<C>::sets][4])
 {
     if (bits == 2)
         multiply<2, L, C>(code, digits, scales, sums);
@@ -242,14 +240,13 @@ static __global__ void __launch_bounds__(PL_LIMBS_THREADS, 1) product(pl_limbs_j
     float *slots = (float *)(scales + p.len * S::scales);
     pl_let_next_start();
     S::slots::clear(p, slots);
-    const pl_factors<16> factors(j, p, slots + S::slots::size(p));
+    const pl_factors<16> factors(j, p, WALKERS, slots + S::slots::size(p));
     walk<k, L, C>(j, p, digits, scales, slots);
     __syncthreads();
     pl_finish(j, p, typename S::slots{slots}, factors);
 }
 
-template <int k, int L>
-static pl_limbs_kernel *of_code(int C)
+template <int k, int L> static pl_limbs_kernel *of_code(int C)
 {
     return C == 1 ? product<k, L, 1> : C == 4 ? product<k, L, 4> : product<k, L, 8>;
 }
@@ -258,20 +255,19 @@ pl_limbs_kernel *pl_limbs_axis1(uint32_t k, uint32_t L, int C)
 {
     if (k == 0 && C == 1) return L == 12 ? product<0, 12, 1> : product<0, 16, 1>;
     if (k == 0 && C == 4) return L == 12 ? product<0, 12, 4> : product<0, 16, 4>;
-#define OF_CODE(bits, state_bits) \
+#define OF_CODE(bits, state_bits)                                                                  \
     if (k == bits && L == state_bits) return of_code<bits, state_bits>(C);
     PL_EACH_CODE(OF_CODE)
 #undef OF_CODE
     return NULL;
 }
 
-template <int C>
-static size_t shared(size_t parts, size_t units)
+template <int C> static size_t shared(size_t parts, size_t units)
 {
     typedef shape<C> S;
     return units * (S::columns * COLUMN * sizeof(uint32_t) + S::scales * sizeof(column_scale)) +
            (parts + WALKERS) * S::slots::slot * sizeof(float) +
-           2 * (parts + 1) * 16 * sizeof(float);
+           (parts + 1) * pl_factors<16>::floats * sizeof(float);
 }
 
 size_t pl_limbs_axis1_shared(int C, size_t parts, size_t units)
