@@ -9,6 +9,7 @@
 #include "base/compiler.h"
 #include "trellis_any.h"
 #include "trellis_blas.h"
+#include "trellis_half.h"
 #include "trellis_limbs.h"
 #include "vector.h"
 
@@ -30,6 +31,7 @@ typedef struct trellis_class {
 /* The first that serves; the last serves everything, and has the same bits for every M. */
 static const trellis_class classes[] = {
     CLASS(limbs, pl_cuda_trellis_limbs_prepare),
+    CLASS(half, pl_cuda_trellis_half_prepare),
     CLASS(blas, pl_cuda_trellis_blas_prepare),
     CLASS(any, NULL),
 };

@@ -2,17 +2,19 @@
  *
  * Products with trellis weights by fp16 tensor cores, for many rows of x: weights in units.
  *
- *   y[m][o] = scale_o / 147.80... * 2^-e_m * sum over i of code(o, i) * fp16(2^e_m x[m][i])   axis 1
- *   y[m][o] =         1 / 147.80... * 2^-e_m * sum over i of code(o, i) * fp16(2^e_m scale_i x[m][i])   axis 0
+ *   axis 1   y[m][o] = scale_o / 147.80... * 2^-e * sum over i of code(o, i) * fp16(2^e x[m][i])
+ *   axis 0   y[m][o] = 1 / 147.80... * 2^-e * sum over i of code(i, o) * fp16(2^e scale_i x[m][i])
  *
- * Codes are exact in fp16, products exact in f32. What is rounded: x to fp16 (2^e_m takes the row's
- * largest number to 2^14 .. 2^15; half a unit in 11 bits, at random) and the f32 sums of the tensor
- * cores, which run over 1534 + code; 1534 * sum(x) is taken off at the end. Bounded: within 4e-4 of
- * sum |w x|, and for inputs of mean 0 within 1e-4 of the outputs' RMS... see docs/performance.md.
+ * Codes are exact in fp16, products exact in f32. What is rounded: x to fp16 (2^e takes a row's
+ * largest number to 2^14 .. 2^15), 2^-12 of a number; and the f32 sums of the tensor cores, which
+ * run over 1534 + code: 1534 * sum(x) is taken off at the end. Bounded: within 6e-4 of sum |w x|;
+ * 2e-4 of the results' RMS for inputs of mean 0.
  *
- * Rows of x never meet: each has its own 2^e_m, and a NaN or infinity stays in its row. How a sum is
- * cut depends on the weight's shape and the SM count alone. M up to 128 is one launch, more is done
- * in tiles of 128. */
+ * Rows of x never meet: each has its own 2^e, and a NaN or infinity stays in its row. How a sum is
+ * cut depends on the weight's shape and the SM count alone: on axis 1 a row's bits are the same for
+ * every M. On axis 0 Hopper adds up k in 4, 2 or 1 classes for up to 16, 64 or more rows, and in 2
+ * for all with d->batch_invariant, when bits are the same for every M. Up to 128 rows (64) are one
+ * launch, more are done in tiles of as many. */
 #ifndef PL_CUDA_TRELLIS_HALF_H
 #define PL_CUDA_TRELLIS_HALF_H
 

@@ -105,6 +105,8 @@ static check_cuda_fn *const families[] = {
     check_cuda_limbs,
     check_cuda_turboquant,
     check_cuda_attention,
+    check_cuda_expand,
+    check_cuda_half,
 };
 
 void check_cuda(check *t, const pl_kernels *c, pl_cuda *d)

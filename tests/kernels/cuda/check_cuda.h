@@ -20,6 +20,7 @@ check_cuda_fn check_cuda_device, check_cuda_trellis, check_cuda_rotate, check_cu
 check_cuda_fn check_cuda_viterbi, check_cuda_coder, check_cuda_products;
 check_cuda_fn check_cuda_limbs;
 check_cuda_fn check_cuda_turboquant, check_cuda_attention;
+check_cuda_fn check_cuda_expand, check_cuda_half;
 
 /* Device memory for one test, between two guard areas; contents undefined, or a copy of `data`.
  * Ends the program when there is none. */
