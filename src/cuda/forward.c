@@ -13,10 +13,7 @@
 
 #include "base/memory.h"
 
-enum {
-    FEW_ROWS = 16,     /* of one sequence: rows attend one by one below that, by tiles from there */
-    LEAST_LENGTH = 512 /* positions that a captured step serves at least */
-};
+enum { FEW_ROWS = 16 /* of one sequence: rows attend alone below that, by tiles from there */ };
 
 /* Rows of one pass, in device memory or on their way there. */
 typedef struct input {
@@ -162,31 +159,41 @@ static void queue_head(pl_cuda_model *m, size_t first, size_t n)
 
 /* ---- rows in and out ------------------------------------------------------------------------- */
 
-/* Fills the host's input and brings the tables of the pass's caches up to date. */
+/* Brings the tables of the pass's caches up to date. Those that grow for one cache are empty for
+ * all before it: then all are written once more. */
+static pleach_status update_tables(pl_cuda_pages *pages, const pl_pass *p, pl_cuda_layout *layout,
+                                   uint32_t *slots, pleach_error *err)
+{
+    pl_cuda_layout *own;
+    size_t size;
+    do {
+        size = layout->slots * layout->stride;
+        for (size_t i = 0; i < (p->apart ? p->n : 1); i++) {
+            PL_TRY(pl_cuda_layout_of(pages, p->caches[i], &own, err));
+            PL_FAIL_IF(own != layout, err, PLEACH_ERR_ARGUMENT,
+                       "sequences of one batch have caches of different types");
+            PL_TRY(pl_cuda_layout_update(pages, layout, p->caches[i], &slots[i], err));
+        }
+    } while (layout->slots * layout->stride != size);
+    return PLEACH_OK;
+}
+
+/* Fills the host's input, and the tables. */
 static pleach_status prepare(work *w, const pl_pass *p, pleach_error *err)
 {
     pl_cuda_model *m = w->m;
-    pl_cuda_layout *layout;
     input host = input_at(m->w.host_input, p->n);
+    uint32_t slots[PL_CUDA_STEP];
     size_t last = 0;
-    uint32_t slot = 0;
-    PL_TRY(pl_cuda_layout_of(&m->pages, p->caches[0], &layout, err));
+    PL_TRY(pl_cuda_layout_of(&m->pages, p->caches[0], &w->layout, err));
+    PL_TRY(update_tables(&m->pages, p, w->layout, slots, err));
     for (size_t i = 0; i < p->n; i++) {
-        pl_cache *cache = p->caches[p->apart ? i : 0];
-        pl_cuda_layout *own;
-        if (p->apart || i == 0) {
-            PL_TRY(pl_cuda_layout_of(&m->pages, cache, &own, err));
-            PL_FAIL_IF(own != layout, err, PLEACH_ERR_ARGUMENT,
-                       "sequences of one batch have caches of different types");
-            PL_TRY(pl_cuda_layout_update(&m->pages, layout, cache, &slot, err));
-        }
-        size_t position = pl_cache_length(cache) + (p->apart ? 0 : i);
+        size_t position = pl_cache_length(p->caches[p->apart ? i : 0]) + (p->apart ? 0 : i);
         host.ids[i] = p->ids[i];
         host.positions[i] = (int32_t)position;
-        host.rows[i] = (pl_cuda_row){slot, (uint32_t)position};
+        host.rows[i] = (pl_cuda_row){slots[p->apart ? i : 0], (uint32_t)position};
         last = PL_MAX(last, position);
     }
-    w->layout = layout;
     w->n = p->n;
     w->length = last + 1;
     w->in = input_at(m->w.input, p->n);
@@ -298,10 +305,8 @@ static pleach_status launch(const work *w, pleach_error *err)
 static pleach_status run_step(pl_cuda_model *m, const pl_pass *p, pleach_error *err)
 {
     work w = {.m = m, .how = PL_CUDA_ATTENTION_ROWS};
-    size_t length = LEAST_LENGTH;
     PL_TRY(prepare(&w, p, err));
-    while (length < w.length) length *= 2;
-    w.length = length;
+    w.length = pl_cuda_step_length(w.length);
     PL_TRY(launch(&w, err));
     return hand_over(&w, p, 0, p->n, err);
 }

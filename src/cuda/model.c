@@ -226,26 +226,29 @@ static pl_cuda_workspace plan(const pl_cuda_model *m, const pl_cache *cache, siz
 {
     const pl_config *g = m->t->config;
     pl_cuda_workspace w = {.batch = PL_MAX(PL_MAX(batch, m->w.batch), (size_t)PL_CUDA_STEP)};
-    w.length = PL_MAX(m->w.length, length);
+    w.length = PL_MAX(m->w.length, pl_cuda_step_length(length));
     w.logits_rows = PL_MIN(PL_CUDA_LOGITS / sizeof(float) / g->vocab_size, w.batch);
     w.logits_rows = PL_MAX(w.logits_rows, (size_t)PL_CUDA_STEP);
     w.attention_rows = w.batch;
     while (w.attention_rows > PL_CUDA_STEP &&
            attention_scratch(m, cache, w.attention_rows, w.length) > PL_CUDA_ATTENTION)
         w.attention_rows = PL_MAX(w.attention_rows / 2, (size_t)PL_CUDA_STEP);
-    if (m->w.base) w.attention_rows = PL_MIN(w.attention_rows, m->w.attention_rows);
+    if (m->w.batch) w.attention_rows = PL_MIN(w.attention_rows, m->w.attention_rows);
     w.attention_bytes = PL_MAX(attention_scratch(m, cache, w.attention_rows, w.length),
                                m->w.attention_bytes);
     lay_out(m, &w);
     return w;
 }
 
-static void workspace_free(pl_cuda_model *m)
+/* Its sizes stay: they are what the sessions there are need. */
+static void workspace_free(pl_cuda_workspace *w)
 {
-    pl_cuda_free(m->w.base);
-    cudaFreeHost(m->w.host_input);
-    cudaFreeHost(m->w.host_best);
-    m->w = (pl_cuda_workspace){0};
+    pl_cuda_free(w->base);
+    cudaFreeHost(w->host_input);
+    cudaFreeHost(w->host_best);
+    w->base = NULL;
+    w->host_input = NULL;
+    w->host_best = NULL;
 }
 
 static pleach_status allocate(pl_cuda_model *m, pl_cuda_workspace *w, pleach_error *err)
@@ -268,21 +271,26 @@ static pleach_status grow_workspace(pl_cuda_model *m, const pl_cache *cache, siz
                                     pleach_error *err)
 {
     pl_cuda_workspace w = plan(m, cache, pl_cache_capacity(cache), batch);
-    bool same = w.batch == m->w.batch && w.length == m->w.length &&
+    bool same = m->w.base && w.batch == m->w.batch && w.length == m->w.length &&
                 w.attention_bytes == m->w.attention_bytes;
     if (same) return PLEACH_OK;
     PL_TRY(pl_cuda_sync(m->d, err));
     for (pl_cuda_layout *l = m->pages.layouts; l; l = l->next) pl_cuda_layout_drop_graphs(l);
+    workspace_free(&m->w);
     pl_cuda_workspace before = m->w;
-    workspace_free(m);
     m->w = w;
     pleach_status status = allocate(m, &m->w, err);
     if (status == PLEACH_OK) return status;
-    workspace_free(m);
+    workspace_free(&m->w);
     m->w = before; /* as it was, for the sessions there are */
-    m->w.base = NULL;
-    if (before.base && allocate(m, &m->w, NULL) != PLEACH_OK) workspace_free(m);
+    if (m->w.batch && allocate(m, &m->w, NULL) != PLEACH_OK) workspace_free(&m->w);
     return status;
+}
+
+/* Bytes that it takes now. */
+static size_t workspace_bytes(const pl_cuda_model *m)
+{
+    return m->w.base ? m->w.bytes : 0;
 }
 
 static pleach_status workspace_open(pl_backend *b, const pl_cache *cache, size_t batch, void **out,
@@ -291,7 +299,7 @@ static pleach_status workspace_open(pl_backend *b, const pl_cache *cache, size_t
     pl_cuda_model *m = (pl_cuda_model *)b;
     pl_cuda_model_enter(m);
     pleach_status status = grow_workspace(m, cache, batch, err);
-    m->base.workspace = m->w.bytes;
+    m->base.workspace = workspace_bytes(m);
     pl_cuda_model_leave(m);
     *out = status == PLEACH_OK ? m : NULL;
     return status;
@@ -313,6 +321,11 @@ static pleach_status check_types(const pl_cuda_model *m, const pl_cache *cache, 
     return PLEACH_OK;
 }
 
+static bool fits_in(uint64_t available, uint64_t pages, uint64_t workspace)
+{
+    return pages <= available && workspace <= available - pages;
+}
+
 /* The longest context, in pages, for which cache and workspace fit; without windows and recent
  * tokens counted, which make it a little more or less. */
 static size_t longest_fit(const pl_cuda_model *m, const pl_cache *cache, size_t batch,
@@ -323,7 +336,7 @@ static size_t longest_fit(const pl_cuda_model *m, const pl_cache *cache, size_t 
     while (too_long - fits > 1) {
         size_t pages = fits + (too_long - fits) / 2;
         uint64_t workspace = plan(m, cache, pages * PL_CACHE_PAGE, batch).bytes;
-        if (pages * page + workspace <= available)
+        if (fits_in(available, pages * page, workspace))
             fits = pages;
         else
             too_long = pages;
@@ -338,9 +351,9 @@ static pleach_status check_fit(pl_cuda_model *m, const pl_cache *cache, size_t b
     size_t context = pl_cache_capacity(cache);
     pl_cuda_pages_trim(&m->pages);
     uint64_t workspace = plan(m, cache, context, batch).bytes;
-    uint64_t available = free_bytes() + m->w.bytes;
+    uint64_t available = free_bytes() + workspace_bytes(m);
     uint64_t pages = pl_cache_most_bytes(cache, batch);
-    if (pages + workspace <= available) return PLEACH_OK;
+    if (fits_in(available, pages, workspace)) return PLEACH_OK;
     size_t tokens = longest_fit(m, cache, batch, available);
     snprintf(fits, sizeof fits, "a context of %zu tokens fits", tokens);
     return pl_fail(err, PLEACH_ERR_MEMORY,
@@ -375,7 +388,7 @@ static void model_close(pl_backend *b)
     if (m->d) {
         cudaSetDevice(m->d->index);
         pl_cuda_pages_close(&m->pages);
-        workspace_free(m);
+        workspace_free(&m->w);
         for (uint32_t i = 0; m->layers && i < m->t->config->n_layers; i++)
             close_layer(&m->layers[i]);
         pl_cuda_linear_close(&m->embedding);

@@ -26,7 +26,7 @@ typedef struct pl_cuda_layer {
 
 /* Device memory of passes, one for all sessions: they take turns. Letters as in model/forward.c. */
 typedef struct pl_cuda_workspace {
-    size_t batch, length;     /* most rows; most positions of a sequence */
+    size_t batch, length;     /* most rows; bound on positions, that of a step */
     size_t logits_rows;       /* of logits at once, at least PL_CUDA_STEP */
     size_t attention_rows;    /* in one call of attention, at least PL_CUDA_STEP */
     size_t attention_bytes, bytes;
@@ -57,6 +57,14 @@ typedef struct pl_cuda_model {
 /* Takes the lock and makes the device the thread's own. */
 void pl_cuda_model_enter(pl_cuda_model *m);
 void pl_cuda_model_leave(pl_cuda_model *m);
+
+/* Positions that a captured step serves where `length` are needed: few graphs serve all. */
+static inline size_t pl_cuda_step_length(size_t length)
+{
+    size_t bound = 512;
+    while (bound < length) bound *= 2;
+    return bound;
+}
 
 /* pl_backend_functions.run. */
 pleach_status pl_cuda_model_run(pl_backend *b, void *workspace, const pl_pass *p,

@@ -379,6 +379,38 @@ static void batches_of_different_lengths(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Forks that step together when their tables have neither rows nor length for them, the context is
+ * no power of two, and each cuts its positions into spans. */
+static void tables_and_spans_grow_within_a_step(void **state)
+{
+    (void)state;
+    enum { N = 64, LENGTH = 1024 };
+    pleach_model *m = open_on_device(checkpoint("qwen3-qknorm"), true);
+    size_t vocab = vocab_of(m);
+    pleach_session *first = open_kv(m, "f32", 1100, 512), *forks[N], *alone;
+    float *rows = pl_alloc(N, vocab * sizeof *rows), *row = pl_alloc(vocab, sizeof *row);
+    int32_t *ids = pl_alloc(LENGTH, sizeof *ids);
+    int bad = 0;
+    make_ids(ids, LENGTH, 17);
+    must(pleach_session_feed(first, ids, LENGTH, NULL, &err));
+    for (int i = 0; i < N; i++) must(pleach_session_fork(first, &forks[i], &err));
+    must(pl_sessions_step(forks, ids, N, rows, NULL, &err));
+    for (int i = 0; i < N; i++) {
+        must(pleach_session_fork(first, &alone, &err));
+        must(pleach_session_feed(alone, &ids[i], 1, row, &err));
+        bad += memcmp(row, rows + (size_t)i * vocab, vocab * sizeof *row) != 0;
+        pleach_session_close(alone);
+        pleach_session_close(forks[i]);
+    }
+    print_message("%d of %d rows are not what they are alone\n", bad, N);
+    pl_free(rows);
+    pl_free(row);
+    pl_free(ids);
+    pleach_session_close(first);
+    pleach_model_close(m);
+    assert_int_equal(bad, 0);
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 enum { THREADS = 6, ROUNDS = 3 };
@@ -481,6 +513,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_answer_is_the_same_by_every_way),
         cmocka_unit_test(sessions_move_between_device_and_processor),
         cmocka_unit_test(batches_of_different_lengths),
+        cmocka_unit_test(tables_and_spans_grow_within_a_step),
         cmocka_unit_test(sessions_live_on_different_threads),
         cmocka_unit_test(what_does_not_fit_is_refused_with_what_would),
         cmocka_unit_test(other_arithmetics_are_refused),
