@@ -321,19 +321,20 @@ static pleach_status code_block(pl_coding_device *d, const pl_ldlq *l, size_t b,
 /* Pages that cannot be pinned are copied all the same. */
 static void lend(pl_coding_device *d, void *p, size_t bytes)
 {
-    (void)d;
+    cudaSetDevice(((coder *)d)->cuda->index);
     if (cudaHostRegister(p, bytes, cudaHostRegisterDefault) != cudaSuccess) cudaGetLastError();
 }
 
 static void give_back(pl_coding_device *d, void *p)
 {
-    (void)d;
+    cudaSetDevice(((coder *)d)->cuda->index);
     if (cudaHostUnregister(p) != cudaSuccess) cudaGetLastError();
 }
 
 static void close_coder(pl_coding_device *d)
 {
     coder *c = (coder *)d;
+    if (c->cuda) cudaSetDevice(c->cuda->index);
     for (int i = 0; i < N_BUFFERS; i++) pl_cuda_free(c->buffer[i]);
     pl_cuda_products_close(c->products);
     pl_cuda_close(c->cuda);

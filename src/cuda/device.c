@@ -12,9 +12,11 @@
 
 pleach_status pl_cuda_check(cudaError_t status, const char *doing, pleach_error *err)
 {
-    PL_FAIL_IF(status != cudaSuccess, err, PLEACH_ERR_DEVICE, "%s: %s", doing,
-               cudaGetErrorString(status));
-    return PLEACH_OK;
+    if (status == cudaSuccess) return PLEACH_OK;
+    cudaGetLastError(); /* or the next call would tell of it again */
+    return pl_fail(err, status == cudaErrorNoKernelImageForDevice ? PLEACH_ERR_UNSUPPORTED
+                                                                  : PLEACH_ERR_DEVICE,
+                   "%s: %s", doing, cudaGetErrorString(status));
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -61,6 +63,16 @@ static pleach_status describe(pl_cuda *d, pleach_error *err)
     return PLEACH_OK;
 }
 
+static pleach_status prepare_kernels(pl_cuda *d, pleach_error *err)
+{
+    pleach_status status = pl_cuda_attention_open(d, err);
+    if (status != PLEACH_ERR_UNSUPPORTED) return status;
+    return pl_fail(err, status,
+                   "device cuda:%d: this build has no code for %s, compute capability %d.%d "
+                   "(CMAKE_CUDA_ARCHITECTURES)",
+                   d->index, d->name, d->capability / 10, d->capability % 10);
+}
+
 static pleach_status start(pl_cuda *d, pleach_error *err)
 {
     PL_TRY(pl_cuda_check(cudaSetDevice(d->index), "choosing the device", err));
@@ -72,7 +84,7 @@ static pleach_status start(pl_cuda *d, pleach_error *err)
     d->exchange = p;
     PL_TRY(pl_cuda_check(cudaMemsetAsync(p, 0, PL_CUDA_EXCHANGE, d->stream), "clearing memory",
                          err));
-    return pl_cuda_attention_open(d, err);
+    return prepare_kernels(d, err);
 }
 
 pleach_status pl_cuda_open(const char *name, pl_cuda **out, pleach_error *err)
