@@ -315,7 +315,8 @@ static int bench_device(const bench_values *v)
 #ifdef PLEACH_CUDA
     return bench_kernels_cuda(v->model.device, v->json);
 #else
-    return fail("device %s: this program was built without PLEACH_CUDA", v->model.device);
+    return fail("device %s: this build has no CUDA: it was made without -DPLEACH_CUDA=ON",
+                v->model.device);
 #endif
 }
 

@@ -77,8 +77,6 @@ typedef struct pleach_quantize_settings {
                                 NULL (default): no figures */
     int threads;           /* 0: all cores this process may use (default) */
     const char *cpu;       /* NULL: best (default) */
-    const char *device;    /* who codes: NULL or "cpu" (default), "cuda", "cuda:1"; docs/quantize.md,
-                              "On a GPU" */
     pleach_trellis_search encode; /* how hard to look for each block's path; default
                                      PLEACH_SEARCH_NORMAL */
     int force;             /* 1: replace an existing output */
@@ -86,6 +84,8 @@ typedef struct pleach_quantize_settings {
     pleach_quantize_progress_fn *progress; /* may be NULL */
     pleach_quantize_promise_fn *promise;   /* the summary's peak_memory, ahead of it; may be NULL */
     void *user;
+    const char *device;    /* who codes: NULL or "cpu" (default), "cuda", "cuda:1"; docs/quantize.md,
+                              "On a GPU" */
     unsigned char reserved[48];
 } pleach_quantize_settings;
 
