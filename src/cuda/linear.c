@@ -223,11 +223,29 @@ static void run_product(const pl_cuda *d, const pl_cuda_linear *l, const pl_cuda
         pl_cuda_dense_run(d, &l->dense, p->x, p->M, p->y, p->output_scale, p->bias, scratch);
 }
 
+/* Layers of one input whose products go in one launch. */
+static bool run_group(const pl_cuda *d, const pl_cuda_linear *const *layers, size_t n,
+                      const input *inputs, size_t M, float *const *y)
+{
+    const pl_cuda_trellis *weights[PL_LINEAR_GROUP];
+    pl_cuda_product products[PL_LINEAR_GROUP];
+    if (d->batch_invariant || n < 2) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!layers[i]->trellis.codes || inputs[i].x != inputs[0].x) return false;
+        weights[i] = &layers[i]->trellis;
+        products[i] = product_of(layers[i], inputs[i].x, M, y[i]);
+    }
+    if (!pl_cuda_trellis_limbs_group_serves(d, weights, n, M)) return false;
+    pl_cuda_trellis_limbs_group(d, products, n);
+    return true;
+}
+
 static void run_products(const pl_cuda *d, const pl_cuda_linear *const *layers, size_t n,
                          const input *inputs, size_t M, float *const *y, void *scratch)
 {
     pl_cuda_product together[PL_LINEAR_GROUP];
     size_t n_together = 0;
+    if (run_group(d, layers, n, inputs, M, y)) return;
     for (size_t i = 0; i < n; i++) {
         const pl_cuda_linear *l = layers[i];
         pl_cuda_product p = product_of(l, inputs[i].x, M, y[i]);

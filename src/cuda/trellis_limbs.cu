@@ -128,28 +128,43 @@ size_t pl_cuda_trellis_limbs_scratch(const pl_cuda *d, const pl_cuda_trellis *w,
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-static void queue(const pl_cuda *d, const pl_cuda_product *p, const pl_cuda_product *up)
+/* Tiles [tile, tile + j->tiles) of a product, as one of the job's matrices. */
+static pl_limbs_matrix piece_of(const pl_limbs_job *j, const pl_cuda_product *p, size_t tile)
+{
+    const bool axis = p->w->shape.axis;
+    size_t first = tile * (axis ? 16 : 256), width = (size_t)j->tiles * (axis ? 16 : 256);
+    pl_limbs_matrix m = matrix_of(p->w);
+    m.codes += tile * j->units * 32 * m.k;
+    if (axis) m.scales += first;
+    m.output_scale = p->output_scale ? p->output_scale + first : NULL;
+    m.bias = p->bias ? p->bias + first : NULL;
+    m.y = p->y + first;
+    m.y_stride = p->y_stride;
+    m.out = (uint32_t)(p->out > first ? PL_MIN(p->out - first, width) : 0);
+    return m;
+}
+
+/* The products in pieces as large as the smallest of them. */
+static void queue(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool swiglu)
 {
     const pleach_trellis *s = &p->w->shape;
-    pl_limbs_job j = job_of(p->w, up ? 2 : 1);
-    j.w[0].output_scale = p->output_scale;
-    j.w[0].bias = p->bias;
-    if (up) {
-        j.w[1] = matrix_of(up->w);
-        j.w[1].output_scale = up->output_scale;
-        j.w[1].bias = up->bias;
+    pl_limbs_job j = job_of(p->w, 0);
+    uint32_t k = s->bits;
+    for (size_t i = 1; i < n; i++) {
+        j.tiles = PL_MIN(j.tiles, job_of(p[i].w, 0).tiles);
+        if (p[i].w->shape.bits != k) k = 0;
     }
+    for (size_t i = 0; i < n; i++)
+        for (size_t tile = 0; tile < job_of(p[i].w, 0).tiles; tile += j.tiles)
+            j.w[j.matrices++] = piece_of(&j, &p[i], tile);
+    j.swiglu = swiglu;
     j.M = (uint32_t)p->M;
     j.in = (uint32_t)p->in;
-    j.out = (uint32_t)p->out;
     j.x = p->x;
     j.x_stride = p->x_stride;
-    j.y = p->y;
-    j.y_stride = p->y_stride;
     j.exchange = d->exchange;
     size_t shared = cut(d, &j, s->axis, p->M);
     int C = class_of(p->M);
-    uint32_t k = up && up->w->shape.bits != s->bits ? 0 : s->bits;
     pl_limbs_kernel *kernel =
         s->axis ? pl_limbs_axis1(k, s->state_bits, C) : pl_limbs_axis0(k, s->state_bits, C);
     pl_launch(d, kernel, dim3(j.slices * j.blocks), dim3(PL_LIMBS_THREADS), shared, j);
@@ -158,7 +173,7 @@ static void queue(const pl_cuda *d, const pl_cuda_product *p, const pl_cuda_prod
 void pl_cuda_trellis_limbs_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch)
 {
     (void)scratch;
-    queue(d, p, NULL);
+    queue(d, p, 1, false);
 }
 
 bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis *gate,
@@ -173,6 +188,34 @@ bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis
 void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,
                                   const pl_cuda_product *up, void *scratch)
 {
+    const pl_cuda_product both[] = {*gate, *up};
     (void)scratch;
-    queue(d, gate, up);
+    queue(d, both, 2, true);
+}
+
+bool pl_cuda_trellis_limbs_group_serves(const pl_cuda *d, const pl_cuda_trellis *const *w,
+                                        size_t n, size_t M)
+{
+    const pleach_trellis *a = &w[0]->shape;
+    size_t pieces = 0, smallest = 0;
+    for (size_t i = 0; i < n; i++) {
+        const pleach_trellis *b = &w[i]->shape;
+        bool alike = w[i]->units && a->axis == b->axis && a->state_bits == b->state_bits &&
+                     (a->axis ? a->cols == b->cols : a->rows == b->rows) &&
+                     (a->bits == b->bits || M <= 4);
+        if (!alike) return false;
+        if (job_of(w[i], 0).tiles < job_of(w[smallest], 0).tiles) smallest = i;
+    }
+    size_t tiles = job_of(w[smallest], 0).tiles;
+    for (size_t i = 0; i < n; i++) {
+        size_t own = job_of(w[i], 0).tiles;
+        if (tiles == 0 || own % tiles) return false;
+        pieces += own / tiles;
+    }
+    return pieces <= PL_CUDA_LIMBS_GROUP && fits(d, w[smallest], (uint32_t)pieces, M);
+}
+
+void pl_cuda_trellis_limbs_group(const pl_cuda *d, const pl_cuda_product *products, size_t n)
+{
+    queue(d, products, n, false);
 }

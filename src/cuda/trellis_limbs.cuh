@@ -24,16 +24,18 @@ enum { PL_LIMBS_THREADS = 512 };
 typedef struct pl_limbs_matrix {
     const uint4 *codes;
     const float *scales, *output_scale, *bias;
-    uint32_t k;
+    float *y;
+    size_t y_stride;
+    uint32_t k, out;
 } pl_limbs_matrix;
 
 typedef struct pl_limbs_job {
-    pl_limbs_matrix w[2];
-    uint32_t matrices; /* 2: gate and up */
-    uint32_t M, in, out;
+    pl_limbs_matrix w[PL_CUDA_LIMBS_GROUP]; /* all of the same shape */
+    uint32_t matrices;
+    bool swiglu; /* two: gate, which has y, and up */
+    uint32_t M, in;
     const float *x;
-    float *y;
-    size_t x_stride, y_stride;
+    size_t x_stride;
     uint32_t tiles, units;   /* of outputs; of one tile in one matrix */
     uint32_t slices, blocks; /* blocks of each slice */
     uint32_t *exchange;
@@ -371,7 +373,7 @@ template <int outputs> struct pl_factors {
     __device__ __forceinline__ pl_factors(const pl_limbs_job &j, const pl_place &p,
                                           uint32_t walkers, float *at)
     {
-        part0 = p.part0 / j.matrices * j.matrices;
+        part0 = j.swiglu ? p.part0 / 2 * 2 : p.part0;
         const uint32_t n = ((p.end - 1) / p.len + 1 - part0) * outputs;
         factor = at;
         bias = at + n;
@@ -381,10 +383,10 @@ template <int outputs> struct pl_factors {
             const uint32_t part = part0 + i / outputs, tile = part / j.matrices;
             const uint32_t o = pl_output<outputs>(tile, i % outputs);
             const pl_limbs_matrix &w = j.w[part % j.matrices];
-            float v = o < j.out && w.output_scale ? w.output_scale[o] : 1;
+            float v = o < w.out && w.output_scale ? w.output_scale[o] : 1;
             if (outputs == 16) v *= w.scales[o];
             factor[i] = v;
-            bias[i] = o < j.out && w.bias ? w.bias[o] : 0;
+            bias[i] = o < w.out && w.bias ? w.bias[o] : 0;
         }
     }
     __device__ __forceinline__ float4 apply(uint32_t part, int e, float4 v) const
@@ -403,17 +405,17 @@ static __device__ __forceinline__ float pl_silu_times(float gate, float up)
 
 /* Four outputs from place e of a tile on. */
 template <int outputs>
-static __device__ __forceinline__ void pl_write(const pl_limbs_job &j, uint32_t tile, uint32_t m,
-                                                int e, float4 v)
+static __device__ __forceinline__ void pl_write(const pl_limbs_matrix &w, uint32_t tile,
+                                                uint32_t m, int e, float4 v)
 {
     const uint32_t first = pl_output<outputs>(tile, e),
                    last = outputs == 256 ? first - 3 : first + 3;
-    float *y = j.y + m * j.y_stride;
+    float *y = w.y + m * w.y_stride;
     const uint32_t step = outputs == 256 ? ~0u : 1;
-    if (first < j.out) y[first] = v.x;
-    if (first + step < j.out) y[first + step] = v.y;
-    if (last - step < j.out) y[last - step] = v.z;
-    if (last < j.out) y[last] = v.w;
+    if (first < w.out) y[first] = v.x;
+    if (first + step < w.out) y[first + step] = v.y;
+    if (last - step < w.out) y[last - step] = v.z;
+    if (last < w.out) y[last] = v.w;
 }
 
 /* After the block's slots are filled and visible to its threads: y. A thread takes four sums of a
@@ -424,7 +426,8 @@ static __device__ __forceinline__ void pl_finish(const pl_limbs_job &j, const pl
                                                  const pl_factors<slots::outputs> &factors)
 {
     constexpr int outputs = slots::outputs, quads = outputs / 4;
-    const uint32_t G = j.matrices, of_tile = G * p.len;
+    /* Parts that one thread finishes together. */
+    const uint32_t G = j.swiglu ? 2 : 1, of_tile = G * p.len;
     const bool last_slice = p.slice == j.slices - 1;
     const uint32_t parts = (p.end - 1) / p.len + 1 - p.part0;
     const uint32_t tile0 = p.begin / of_tile, owned = last_slice ? p.end / of_tile : 0; /* tiles */
@@ -457,7 +460,8 @@ static __device__ __forceinline__ void pl_finish(const pl_limbs_job &j, const pl
             else if (G == 2)
                 v = make_float4(pl_silu_times(gate.x, v.x), pl_silu_times(gate.y, v.y),
                                 pl_silu_times(gate.z, v.z), pl_silu_times(gate.w, v.w));
-            if (part + 1 == tile * G + G) pl_write<outputs>(j, tile, m, e, v);
+            if (part + 1 == tile * G + G)
+                pl_write<outputs>(j.w[G == 2 ? 0 : part % j.matrices], part / j.matrices, m, e, v);
         }
     }
 }

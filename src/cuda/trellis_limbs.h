@@ -25,7 +25,10 @@
 extern "C" {
 #endif
 
-enum { PL_CUDA_LIMBS_ROWS = 8 }; /* most rows */
+enum {
+    PL_CUDA_LIMBS_ROWS = 8, /* most rows */
+    PL_CUDA_LIMBS_GROUP = 8 /* most pieces of one launch */
+};
 
 /* Once per device, when it is opened: lets the kernels have the shared memory they need. */
 pleach_status pl_cuda_trellis_limbs_prepare(pl_cuda *d, pleach_error *err);
@@ -41,6 +44,12 @@ bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis
                                          const pl_cuda_trellis *up, size_t M);
 void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,
                                   const pl_cuda_product *up, void *scratch);
+
+/* n products of the same x and in in one launch, of the same axis and L, cut into pieces as large as
+ * the smallest, at most PL_CUDA_LIMBS_GROUP of them: q, k and v. */
+bool pl_cuda_trellis_limbs_group_serves(const pl_cuda *d, const pl_cuda_trellis *const *w,
+                                        size_t n, size_t M);
+void pl_cuda_trellis_limbs_group(const pl_cuda *d, const pl_cuda_product *products, size_t n);
 
 #ifdef __cplusplus
 }

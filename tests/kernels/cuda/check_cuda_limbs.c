@@ -106,15 +106,19 @@ static void close_product(check *t, pl_cuda *d, product *p)
     check_cuda_release(t, d);
 }
 
+static pl_cuda_product product_of(const product *p, const matrix *w, size_t M, const float *x,
+                                  float *y)
+{
+    return (pl_cuda_product){.w = &w->device, .in = p->in, .out = p->out, .M = M, .x = x,
+                             .x_stride = p->x_stride, .y = y, .y_stride = p->y_stride,
+                             .output_scale = w->device_scale, .bias = w->device_bias};
+}
+
 /* Queues M rows of x on the device into y. */
 static void queue(pl_cuda *d, const product *p, size_t M, const float *x, float *y)
 {
     pl_cuda_product c[2];
-    for (size_t i = 0; i < p->matrices; i++)
-        c[i] = (pl_cuda_product){.w = &p->w[i].device, .in = p->in, .out = p->out, .M = M, .x = x,
-                                 .x_stride = p->x_stride, .y = y, .y_stride = p->y_stride,
-                                 .output_scale = p->w[i].device_scale,
-                                 .bias = p->w[i].device_bias};
+    for (size_t i = 0; i < p->matrices; i++) c[i] = product_of(p, &p->w[i], M, x, y);
     if (p->matrices == 2)
         pl_cuda_trellis_limbs_swiglu(d, &c[0], &c[1], NULL);
     else
@@ -195,6 +199,59 @@ static void check_products(check *t, pl_cuda *d, unsigned k, unsigned L, unsigne
             if (run(t, d, &p, M, p.x, y)) compare(t, &p, p.x, y);
         }
         close_product(t, d, &p);
+    }
+    check_end(t);
+}
+
+enum { GROUP = 3 };
+
+/* As q, k and v: the first some times as large as the others, all of one x. */
+static bool make_group(check *t, pl_cuda *d, unsigned axis, product *p)
+{
+    size_t M = 1 + check_below(t, 8), in = random_size(t, 1500), tile = axis ? 16 : 256;
+    size_t out = tile * (1 + check_below(t, 3));
+    unsigned k = 2 + check_below(t, 3);
+    float *x = random_numbers(t, M * in, 0);
+    bool good = true;
+    for (int i = 0; i < GROUP; i++) {
+        size_t outs = i ? out : out * (1 + check_below(t, 5));
+        size_t left = check_below(t, 2) ? check_below(t, (uint32_t)tile) : 0; /* of no use */
+        pleach_trellis s = {.bits = M <= 4 ? 2 + check_below(t, 3) : k, .state_bits = 12,
+                            .block = 256, .axis = axis};
+        s.rows = axis ? outs - left : in;
+        s.cols = axis ? (in + 255) / 256 * 256 : outs;
+        p[i] = (product){.matrices = 1, .M = M, .in = in, .out = outs - left, .x = x,
+                         .x_stride = in, .y_stride = outs};
+        good = make_matrix(t, d, s, p[i].out, &p[i].w[0]) && good;
+    }
+    return good;
+}
+
+static void check_groups(check *t, pl_cuda *d, unsigned axis)
+{
+    if (!check_begin(t, true, "limbs_group_axis%u", axis)) return;
+    for (int round = 0; check_round(t, round, 16); round++) {
+        product p[GROUP];
+        pl_cuda_product c[GROUP];
+        const pl_cuda_trellis *weights[GROUP];
+        check_release(t);
+        bool good = make_group(t, d, axis, p);
+        float *x = check_cuda_copy(t, d, p->x, 4 * p->M * p->in);
+        for (int i = 0; i < GROUP; i++) {
+            weights[i] = &p[i].w[0].device;
+            c[i] = product_of(&p[i], &p[i].w[0], p->M, x,
+                              check_cuda_buffer(t, d, 4 * p->M * p[i].y_stride));
+        }
+        if (good && !pl_cuda_trellis_limbs_group_serves(d, weights, GROUP, p->M))
+            check_fail(t, "a group of %zu outputs and more is not served", p[1].out);
+        if (good && check_good(t)) pl_cuda_trellis_limbs_group(d, c, GROUP);
+        for (int i = 0; i < GROUP && good && check_good(t); i++) {
+            float *y = check_buffer(t, 4 * p->M * p[i].y_stride, 4);
+            if (check_cuda_fetch(t, d, y, c[i].y, 4 * p->M * p[i].y_stride))
+                compare(t, &p[i], p->x, y);
+        }
+        for (int i = 0; i < GROUP; i++) pl_cuda_trellis_close(&p[i].w[0].device);
+        check_cuda_release(t, d);
     }
     check_end(t);
 }
@@ -317,6 +374,7 @@ void check_cuda_limbs(check *t, const pl_kernels *c, pl_cuda *d)
 #undef PRODUCTS
         static const size_t rows[] = {1, 4, 8};
         for (size_t i = 0; i < PL_COUNT(rows); i++) check_accuracy(t, d, axis, rows[i]);
+        check_groups(t, d, axis);
         check_rows(t, d, axis);
         check_chain(t, d, axis);
     }
