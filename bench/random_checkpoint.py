@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an unpacked bf16 model of any size with random normal weights: as long to quantise as a real
-one, and of no other use. Needs nothing but Python.
+"""Writes an unpacked bf16 model of any size with random normal weights (norms are ones): as long to
+quantise as a real one, and of no other use. Needs nothing but Python.
 
     python3 bench/random_checkpoint.py OUT --hidden 4096 --mlp 14336 --layers 2
     pleach quantize OUT PACKED --calib none
@@ -13,6 +13,7 @@ import random
 import struct
 import sys
 
+BF16_ONE = struct.pack("<H", 0x3F80)
 PIECE = 1 << 20  # numbers that are drawn; tensors are made of them from random places on
 
 
@@ -80,6 +81,9 @@ def write(path, tensors):
         f.write(struct.pack("<Q", len(text)) + text)
         for entry in header.values():
             left = entry["data_offsets"][1] - entry["data_offsets"][0]
+            if len(entry["shape"]) == 1:
+                f.write(BF16_ONE * entry["shape"][0])
+                continue
             while left:
                 start = 2 * random.randrange(PIECE // 2)
                 left -= f.write(numbers[start:start + min(left, 2 * PIECE - start)])

@@ -23,6 +23,8 @@
 #include "report.h"
 #include "rotate_matrix.h"
 
+#define DEVICE_MEMORY ((uint64_t)512 << 20) /* a driver and its libraries */
+
 /* ---- settings ------------------------------------------------------------------------------- */
 
 void pleach_quantize_settings_defaults(pleach_quantize_settings *s)
@@ -394,6 +396,8 @@ static void plan_memory(pl_plan *plan)
     }
     if (plan->settings.report_text)
         plan->peak_memory = PL_MAX(plan->peak_memory, pl_report_memory(plan) + PL_FIXED_MEMORY);
+    if (plan->settings.device && strcmp(plan->settings.device, "cpu") != 0)
+        plan->peak_memory += DEVICE_MEMORY;
 }
 
 static pleach_status check_memory(const pl_plan *plan, pleach_error *err)
