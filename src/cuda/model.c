@@ -12,15 +12,32 @@
 /* Left to the driver, captured graphs and page tables. */
 #define RESERVE ((size_t)64 << 20)
 
+/* One for each device, whatever the models on it: blocks of a kernel may wait for each other, and
+ * two such kernels side by side, neither with room for all its blocks, would wait for ever. */
+enum { LOCKS = 64 };
+static pthread_mutex_t locks[LOCKS];
+
+static void init_locks(void)
+{
+    for (int i = 0; i < LOCKS; i++) pthread_mutex_init(&locks[i], NULL);
+}
+
+static pthread_mutex_t *lock_of(int device)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, init_locks);
+    return &locks[device % LOCKS];
+}
+
 void pl_cuda_model_enter(pl_cuda_model *m)
 {
-    pthread_mutex_lock(&m->lock);
+    pthread_mutex_lock(m->lock);
     cudaSetDevice(m->d->index);
 }
 
 void pl_cuda_model_leave(pl_cuda_model *m)
 {
-    pthread_mutex_unlock(&m->lock);
+    pthread_mutex_unlock(m->lock);
 }
 
 static size_t free_bytes(void)
@@ -397,7 +414,6 @@ static void model_close(pl_backend *b)
         pl_cuda_close(m->d);
     }
     pl_free(m->layers);
-    pthread_mutex_destroy(&m->lock);
     pl_free(m);
 }
 
@@ -419,7 +435,8 @@ static pleach_status open_on(pl_cuda_model *m, const char *device, bool batch_in
     m->base.name = m->d->name;
     m->base.pages = &m->pages.base;
     m->base.finds_best = true;
-    pl_cuda_pages_open(&m->pages, m->d, &m->lock);
+    m->lock = lock_of(m->d->index);
+    pl_cuda_pages_open(&m->pages, m->d, m->lock);
     return open_weights(m, err);
 }
 
@@ -432,7 +449,6 @@ pleach_status pl_cuda_backend_open(const pl_transformer *t, const pl_compute *c,
     if (!m) return pl_fail_memory(err, "model", sizeof *m);
     m->base.f = &functions;
     m->t = t;
-    pthread_mutex_init(&m->lock, NULL);
     pleach_status status = open_on(m, device, batch_invariant, err);
     if (status == PLEACH_OK)
         *out = &m->base;

@@ -42,7 +42,7 @@ typedef struct pl_cuda_model {
     const pl_transformer *t;
     pl_cuda *d;
     char name[16];
-    pthread_mutex_t lock; /* held by whoever queues work or takes memory */
+    pthread_mutex_t *lock; /* held by whoever queues work or takes memory; its device's */
     pl_cuda_linear embedding, own_head;
     const pl_cuda_linear *head; /* own_head, or the embedding when tied */
     pl_cuda_rotation head_rotation;
