@@ -8,9 +8,13 @@
 enum {
     MOST_SLICES = 32,
     MOST_WAVES = 64,
-    SLICE_BYTES = 48 << 10, /* of x for each block: from there on slices pay, */
-    GOOD_SLICES = 4         /* so many at most */
+    SLICE_BYTES = 48 << 10 /* of x for each block, from which on slices pay, up to good_slices */
 };
+
+static size_t good_slices(int C)
+{
+    return C == 8 ? 2 : 4;
+}
 
 static int class_of(size_t M)
 {
@@ -68,7 +72,7 @@ static size_t cut(const pl_cuda *d, pl_limbs_job *j, uint32_t axis, size_t M)
     const uint32_t outputs = axis ? 16 : 256;
     size_t first = 1, most = axis ? PL_MIN((size_t)MOST_SLICES, (size_t)j->units) : 1;
     if (axis)
-        while (first < PL_MIN(most, (size_t)GOOD_SLICES) &&
+        while (first < PL_MIN(most, good_slices(C)) &&
                j->units * 1024 * (size_t)C > first * SLICE_BYTES)
             first *= 2;
     for (size_t waves = 1; waves <= MOST_WAVES; waves *= 2)
