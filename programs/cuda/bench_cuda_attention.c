@@ -39,7 +39,8 @@ static void queue(void *user, int i)
     pl_cuda_attention a = {.cache = cache_of(c, (size_t)(i % c->copies) * c->rows),
                            .rows = c->last, .M = c->rows, .length = c->N, .n_heads = HEADS,
                            .q = c->b->x, .q_stride = (size_t)HEADS * c->D, .out = c->b->y,
-                           .out_stride = (size_t)HEADS * c->D};
+                           .out_stride = (size_t)HEADS * c->D,
+                           .how = c->rows == 1 ? PL_CUDA_ATTENTION_FEW : PL_CUDA_ATTENTION_ROWS};
     if (c->prompt) { /* the last rows of sequence 0 */
         a.rows = c->fill + c->N - BENCH_MOST_M;
         a.M = BENCH_MOST_M;

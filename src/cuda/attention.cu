@@ -18,6 +18,7 @@ extern "C" pleach_status pl_cuda_attention_open(pl_cuda *d, pleach_error *err)
 {
     PL_TRY(pl_cuda_turboquant_open(d, err));
     PL_TRY(pl_cuda_attention_put_open(d, err));
+    PL_TRY(numbers_open(d, err));
     PL_TRY(packed_open(d, err));
     PL_TRY(tiles_open(d, err));
     return rows_open(d, err);
@@ -44,17 +45,18 @@ static uint32_t spans_of(uint32_t most, size_t positions)
     return spans < most ? (uint32_t)spans : most;
 }
 
-/* Blocks of key heads and their chunks; and spans, for as many blocks as the device has SMs. */
-static void set_grid(const pl_cuda *d, rows_args *a, size_t length)
+/* Blocks of key heads and their chunks; and spans, for as many blocks as the device runs at once:
+ * one a multiprocessor, or two where rows are many. */
+static void set_grid(const pl_cuda *d, rows_args *a, size_t length, uint32_t blocks)
 {
     a->group = a->n_heads / a->c.n_kv_heads;
     a->chunks = (a->group + MOST_HEADS - 1) / MOST_HEADS;
-    uint32_t most = (uint32_t)d->sms / (a->c.n_kv_heads * a->chunks);
+    uint32_t most = blocks * (uint32_t)d->sms / (a->c.n_kv_heads * a->chunks);
     a->most_spans = most < 1 ? 1 : most > MOST_SPANS ? (uint32_t)MOST_SPANS : most;
     a->stored_grid = spans_of(a->most_spans, length);
     size_t recent = (size_t)a->c.recent * PAGE;
     a->slots = a->stored_grid;
-    if (recent) a->slots += spans_of(a->most_spans, recent < length ? recent : length);
+    if (recent) a->slots += spans_of(MOST_RECENT, recent < length ? recent : length);
 }
 
 static size_t rows_of_launch(const rows_args &a, size_t M)
@@ -73,7 +75,7 @@ extern "C" size_t pl_cuda_attention_scratch(const pl_cuda *d, pl_kv type, uint32
     a.c.n_kv_heads = n_kv_heads;
     a.n_heads = n_heads;
     if (pl_kv_is_packed(type)) a.c.recent = (uint32_t)((length + PAGE - 1) / PAGE);
-    set_grid(d, &a, length);
+    set_grid(d, &a, length, 2);
     return sizeof(unsigned) * COUNTERS + align256(sizeof(float) * rows_of_launch(a, M) * n_kv_heads *
                                                   a.chunks * a.slots * part_floats(head_dim));
 }
@@ -98,7 +100,7 @@ static void run_tiles(const pl_cuda *d, const pl_cuda_attention *call)
 
 extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention *call, void *scratch)
 {
-    if (call->how == PL_CUDA_ATTENTION_TILES && tiles_serve(d, call->cache.head_dim)) {
+    if (call->how == PL_CUDA_ATTENTION_TILES && tiles_serve(d, &call->cache)) {
         if (call->M) run_tiles(d, call);
         return;
     }
@@ -109,7 +111,9 @@ extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention 
     a.q_stride = call->q_stride;
     a.out_stride = call->out_stride;
     a.scale = score_scale(a.c.head_dim);
-    set_grid(d, &a, call->length);
+    const bool packed = packed_serves(d, a.c.type, a.c.head_dim);
+    const bool few = call->how == PL_CUDA_ATTENTION_FEW;
+    set_grid(d, &a, call->length, packed && !few ? 2 : 1);
     a.arrived = (unsigned *)scratch;
     a.parts = (float *)(a.arrived + COUNTERS);
     for (size_t m = 0, n; m < call->M; m += n) {
@@ -118,8 +122,10 @@ extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention 
         a.q = call->q + m * a.q_stride;
         a.out = call->out + m * a.out_stride;
         const dim3 grid(a.slots, a.c.n_kv_heads * a.chunks, (unsigned)n);
-        if (packed_serves(d, a.c.type, a.c.head_dim))
-            packed_run(d, a, grid);
+        if (packed)
+            packed_run(d, a, grid, few);
+        else if (numbers_serve(a.c.type, a.c.head_dim))
+            numbers_run(d, a, grid);
         else
             rows_run(d, a, grid);
     }

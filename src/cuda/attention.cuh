@@ -18,7 +18,8 @@ namespace attention {
 enum {
     PAGE = 64,
     MOST_HEADS = 4,  /* of a block */
-    MOST_SPANS = 32, /* of each kind */
+    MOST_SPANS = 24, /* as stored, and of recent tokens: a lane each */
+    MOST_RECENT = 8,
     SPAN_PAGES = 4,  /* at least, of a span, where there are as many */
     PAD = 8          /* numbers between heads in shared memory */
 };
@@ -68,7 +69,8 @@ static __device__ __forceinline__ plan make_plan(const rows_args &a, uint32_t po
     if (a.c.recent) from = (position / PAGE - position / PAGE % a.c.recent) * PAGE;
     plan p;
     p.stored = cut(first, min(end, from), a.most_spans);
-    p.recent = cut(max(first, from), end, a.most_spans);
+    p.recent.count = 0;
+    if (a.c.recent) p.recent = cut(max(first, from), end, MOST_RECENT);
     return p;
 }
 
@@ -90,8 +92,8 @@ static __device__ __forceinline__ bool find_task(const rows_args &a, task &t)
     t.m = blockIdx.z;
     t.row = a.rows[t.m];
     if (t.row.position == PL_CUDA_NO_ROW) return false;
-    t.head = blockIdx.y / a.chunks;
-    t.chunk = blockIdx.y % a.chunks;
+    t.head = a.chunks == 1 ? blockIdx.y : blockIdx.y / a.chunks;
+    t.chunk = blockIdx.y - t.head * a.chunks;
     t.H = min((uint32_t)MOST_HEADS, a.group - t.chunk * MOST_HEADS);
     t.p = make_plan(a, t.row.position);
     t.slot = blockIdx.x;
@@ -177,108 +179,99 @@ static __device__ __forceinline__ float sum_of_warp(float x)
 
 /* In shared memory, of the parts that are added: weights, and by head what they come to. */
 struct weights {
-    float factor[2 * MOST_SPANS][MOST_HEADS], max[MOST_HEADS], sum[MOST_HEADS];
+    float factor[32][MOST_HEADS], max[MOST_HEADS], sum[MOST_HEADS];
 };
 
-/* Weights of n parts, by a warp for head h; max_at(i), sum_at(i) read a part's. */
-template <typename Max, typename Sum>
-static __device__ __forceinline__ void weigh(weights &w, uint32_t h, uint32_t n, int lane,
-                                             Max max_at, Sum sum_at)
+/* Weights of n <= 32 parts, by a warp for head h, of the maximum and sum of the lane's part. */
+static __device__ __forceinline__ void weigh(weights &w, uint32_t h, uint32_t n, int lane, float max,
+                                             float sum)
 {
-    float max[2], sum[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        const uint32_t i = 32 * j + lane;
-        max[j] = i < n ? max_at(i) : -INFINITY;
-        sum[j] = i < n ? sum_at(i) : 0.0f;
-    }
-    const float most = most_of_warp(fmaxf(max[0], max[1]));
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        const float f = weight(max[j], most);
-        sum[j] *= f;
-        if (32 * j + lane < n) w.factor[32 * j + lane][h] = f;
-    }
-    const float all = sum_of_warp(sum[0] + sum[1]);
+    const float most = most_of_warp(max), f = weight(max, most);
+    const float all = sum_of_warp(sum * f);
+    if (lane < n) w.factor[lane][h] = f;
     if (lane == 0) {
         w.max[h] = most;
         w.sum[h] = all;
     }
 }
 
-/* Un-rotates the sums of a head by a warp, adds those of recent tokens (one a span from `parts` on)
- * and divides. DIM 0: any head size. */
+/* Every code below runs once a block, much of it from memory: it is kept short. */
+
+/* Adds the spans of a row in order, by the block that came last: what is stored to `result`. */
 template <int DIM>
-static __device__ __forceinline__ void emit_head(const rows_args &a, const task &t, weights &w,
-                                                 float *result, const float *parts, bool rotated,
-                                                 uint32_t h, int lane)
+static __device__ __forceinline__ void add_spans(const rows_args &a, const task &t, weights &w,
+                                                 float *result, const float *parts)
 {
+    enum { AHEAD = 16 }; /* spans read at once, the first before their weights are known */
     const uint32_t D = DIM ? DIM : a.c.head_dim, part = part_floats(D), n = t.p.stored.count;
-    float *out = heads_of(a.out, a.out_stride, a, t) + h * D, *x = result + h * D;
-    const float total = w.sum[h];
-    if constexpr (DIM != 0) {
-        float r[DIM / 32];
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = t.H * D;
+    bool weighed = false;
+#pragma unroll 1
+    for (uint32_t base = 0; base < count; base += blockDim.x) {
+        const uint32_t i = base + threadIdx.x, h = min(i / D, (uint32_t)MOST_HEADS - 1);
+        float x = 0;
+        uint32_t s = 0;
+#pragma unroll 1
+        do {
+            const float *p = parts + 2 * MOST_HEADS + (size_t)s * part + i;
+            float v[AHEAD];
 #pragma unroll
-        for (int i = 0; i < DIM / 32; i++) r[i] = x[32 * i + lane];
-        if (rotated) pl_tq_unrotate<DIM>(r, lane);
+            for (int j = 0; j < AHEAD; j++)
+                v[j] = s + j < n && i < count ? __ldcg(p + (size_t)j * part) : 0.0f;
+            if (!weighed) {
+                if (warp < t.H) {
+                    const bool there = lane < t.spans;
+                    const float *at =
+                        parts + (size_t)(lane < n ? lane : a.stored_grid + lane - n) * part + warp;
+                    const float max = there ? __ldcg(at) : -INFINITY;
+                    weigh(w, warp, t.spans, lane, max, there ? __ldcg(at + MOST_HEADS) : 0.0f);
+                }
+                __syncthreads();
+                weighed = true;
+            }
 #pragma unroll
-        for (int i = 0; i < DIM / 32; i++) {
-            for (uint32_t s = n; s < t.spans && parts; s++)
-                r[i] += w.factor[s][h] *
-                        __ldcg(parts + (size_t)(s - n) * part + h * D + 32 * i + lane);
-            out[32 * i + lane] = r[i] / total;
-        }
-    } else {
-        if (rotated) unrotate_shared(x, D, lane);
-        for (uint32_t i = lane; i < D; i += 32) {
-            float y = x[i];
-            for (uint32_t s = n; s < t.spans && parts; s++)
-                y += w.factor[s][h] * __ldcg(parts + (size_t)(s - n) * part + h * D + i);
-            out[i] = y / total;
-        }
+            for (int j = 0; j < AHEAD; j++)
+                if (s + j < n) x = fmaf(w.factor[s + j][h], v[j], x);
+            s += AHEAD;
+        } while (s < n);
+        if (i < count) result[i] = x;
     }
 }
 
-/* The row's result from all spans in order, by the block that came last. */
+/* Un-rotates the sums of head h by a warp, adds those of recent tokens and divides. DIM 0: any. */
 template <int DIM>
-static __device__ __forceinline__ void add_spans(const rows_args &a, const task &t, weights &w,
-                                                 float *result)
+static __device__ __forceinline__ void emit_head(const rows_args &a, const task &t,
+                                                 const weights &w, float *x, const float *parts,
+                                                 bool rotated, uint32_t h, int lane)
 {
-    enum { AHEAD = 16 }; /* spans read before their weights are known */
     const uint32_t D = DIM ? DIM : a.c.head_dim, part = part_floats(D), n = t.p.stored.count;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = t.H * D;
-    const float *parts = a.parts + (t.m * gridDim.y + blockIdx.y) * (size_t)a.slots * part;
-    const float *values = parts + 2 * MOST_HEADS;
-    float ahead[AHEAD];
+    float *out = heads_of(a.out, a.out_stride, a, t) + h * D;
+    const float *recent = parts + (size_t)a.stored_grid * part + 2 * MOST_HEADS + h * D;
+    const float scale = __fdividef(1.0f, w.sum[h]);
+    constexpr int R = DIM ? DIM / 32 : 1;
+    float r[R];
+    if constexpr (DIM != 0) {
 #pragma unroll
-    for (int s = 0; s < AHEAD; s++)
-        ahead[s] = s < n && threadIdx.x < count
-                       ? __ldcg(values + (size_t)s * part + threadIdx.x)
-                       : 0.0f;
-    if (warp < t.H) {
-        auto at = [&](uint32_t i) {
-            return parts + (size_t)(i < n ? i : a.stored_grid + i - n) * part + warp;
-        };
-        weigh(
-            w, warp, t.spans, lane, [&](uint32_t i) { return __ldcg(at(i)); },
-            [&](uint32_t i) { return __ldcg(at(i) + MOST_HEADS); });
+        for (int i = 0; i < R; i++) r[i] = x[32 * i + lane];
+        if (rotated) pl_tq_unrotate<DIM>(r, lane);
+    } else {
+        if (rotated) unrotate_shared(x, D, lane);
     }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-        const uint32_t h = i / D;
-        float x = 0;
+#pragma unroll 1
+    for (uint32_t at = 0; at < D; at += 32 * R) {
+        if constexpr (DIM == 0) r[0] = at + lane < D ? x[at + lane] : 0.0f;
+#pragma unroll 1
+        for (uint32_t s = n; s < t.spans && t.spans > 1; s++, recent += part) {
+            const float f = w.factor[s][h];
 #pragma unroll
-        for (int s = 0; s < AHEAD; s++)
-            if (s < n)
-                x += w.factor[s][h] *
-                     (i == threadIdx.x ? ahead[s] : __ldcg(values + (size_t)s * part + i));
-        for (uint32_t s = AHEAD; s < n; s++) x += w.factor[s][h] * __ldcg(values + (size_t)s * part + i);
-        result[i] = x;
+            for (int i = 0; i < R; i++)
+                if (DIM || at + lane < D) r[i] = fmaf(f, __ldcg(recent + at + 32 * i + lane), r[i]);
+        }
+        if constexpr (DIM == 0) recent -= (size_t)(t.spans > 1 ? t.spans - n : 0) * part;
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            if (DIM || at + lane < D) out[at + 32 * i + lane] = r[i] * scale;
     }
-    __syncthreads();
-    if (warp < t.H)
-        emit_head<DIM>(a, t, w, result, values + (size_t)a.stored_grid * part,
-                       n && a.c.type > PL_KV_BF16, warp, lane);
 }
 
 /* Adds the warps' sums, then the spans'. Every thread of the block comes here, what warps left is
@@ -292,43 +285,46 @@ static __device__ __forceinline__ void finish(const rows_args &a, const task &t,
     const uint32_t D = DIM ? DIM : a.c.head_dim, W = blockDim.x / 32, part = part_floats(D);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const bool alone = t.spans == 1;
+    float *parts = a.parts + (t.m * gridDim.y + blockIdx.y) * (size_t)a.slots * part;
+    float *mine = parts + (size_t)t.slot * part, *to = alone ? result : mine + 2 * MOST_HEADS;
     __syncthreads();
-    if (warp < t.H)
-        weigh(
-            w, warp, W, lane, [&](uint32_t i) { return left.max[i * MOST_HEADS + warp]; },
-            [&](uint32_t i) { return left.sum[i * MOST_HEADS + warp]; });
+    if (warp < t.H) {
+        const bool there = lane < W;
+        const uint32_t at = lane * MOST_HEADS + warp;
+        weigh(w, warp, W, lane, there ? left.max[at] : -INFINITY, there ? left.sum[at] : 0.0f);
+    }
     __syncthreads();
-    float *mine = a.parts + ((t.m * gridDim.y + blockIdx.y) * (size_t)a.slots + t.slot) * part;
-    float *to = alone ? result : mine + 2 * MOST_HEADS;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < t.H * D; i += blockDim.x) {
         const uint32_t h = i / D;
+        const float *p = left.out + h * left.stride + i % D;
         float x = 0;
-#pragma unroll 8
-        for (uint32_t k = 0; k < W; k++)
-            x += w.factor[k][h] * left.out[(k * t.H + h) * left.stride + i % D];
+#pragma unroll 4
+        for (uint32_t k = 0; k < W; k++, p += t.H * left.stride) x = fmaf(w.factor[k][h], *p, x);
         to[i] = x;
     }
-    if (alone) {
+    if (!alone) {
+        if (threadIdx.x < t.H) {
+            mine[threadIdx.x] = w.max[threadIdx.x];
+            mine[MOST_HEADS + threadIdx.x] = w.sum[threadIdx.x];
+        }
         __syncthreads();
-        if (warp < t.H)
-            emit_head<DIM>(a, t, w, result, NULL, !t.recent && a.c.type > PL_KV_BF16, warp, lane);
-        return;
-    }
-    if (threadIdx.x < t.H) {
-        mine[threadIdx.x] = w.max[threadIdx.x];
-        mine[MOST_HEADS + threadIdx.x] = w.sum[threadIdx.x];
-    }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        unsigned *arrived = a.arrived + t.m * gridDim.y + blockIdx.y;
-        last = atomicAdd(arrived, 1) == t.spans - 1;
-        if (last) *arrived = 0;
+        if (threadIdx.x == 0) { /* the whole block's part, by way of the barrier */
+            unsigned *arrived = a.arrived + t.m * gridDim.y + blockIdx.y, before;
+            asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                         : "=r"(before)
+                         : "l"(arrived)
+                         : "memory");
+            last = before == t.spans - 1;
+            if (last) *arrived = 0;
+        }
+        __syncthreads();
+        if (!last) return;
+        add_spans<DIM>(a, t, w, result, parts);
     }
     __syncthreads();
-    if (!last) return;
-    __threadfence();
-    add_spans<DIM>(a, t, w, result);
+    const bool rotated = a.c.type > PL_KV_BF16 && (alone ? !t.recent : t.p.stored.count > 0);
+    if (warp < t.H) emit_head<DIM>(a, t, w, result + warp * D, parts, rotated, warp, lane);
 }
 
 } // namespace attention

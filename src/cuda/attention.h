@@ -68,12 +68,13 @@ void pl_cuda_kv_put(const pl_cuda *d, const pl_cuda_kv *c, const pl_cuda_row *ro
                     const float *k, size_t k_stride, const float *v, size_t v_stride);
 
 /* Rows alone: each row is cut into spans of positions that work side by side; for a row or a few of
- * each sequence. Tiles: neighbouring rows of one sequence share what is read, 64 / (n_heads /
+ * each sequence. Few: the same, faster where there are one or two rows in all. Tiles: neighbouring rows of one sequence share what is read, 64 / (n_heads /
  * n_kv_heads) rows at a time; for prompts. Any rows are right in both. A row's bits depend on its
  * sequence's numbers, its position and the class, never on other rows. */
 typedef enum pl_cuda_attention_class {
     PL_CUDA_ATTENTION_ROWS,
-    PL_CUDA_ATTENTION_TILES
+    PL_CUDA_ATTENTION_TILES,
+    PL_CUDA_ATTENTION_FEW
 } pl_cuda_attention_class;
 
 typedef struct pl_cuda_attention {
@@ -89,14 +90,14 @@ typedef struct pl_cuda_attention {
     size_t out_stride;
 } pl_cuda_attention;
 
-/* Device bytes of scratch for calls of up to M rows and `length`, either class, 256-byte aligned.
+/* Device bytes of scratch for calls of up to M rows and `length`, any class, 256-byte aligned.
  * They are zeroed once before their first use and serve nothing else but attention. */
 size_t pl_cuda_attention_scratch(const pl_cuda *d, pl_kv type, uint32_t n_heads,
                                  uint32_t n_kv_heads, uint32_t head_dim, size_t M, size_t length);
 
 /* out = softmax(q k^T / sqrt(head_dim)) v for each row. Bounded: against exact attention on the
- * decoded cache the error is below 1e-3 of the row's RMS for packed types, 1e-4 for f32 and bf16
- * (1e-6 to 1e-5 where scores are of usual size).
+ * decoded cache the error is below 6e-4 of the row's RMS for packed types, 2e-5 for f32 and bf16,
+ * where scores are of usual size; where they reach tens, 2e-3 and 3e-4.
  * A number that is not finite reaches rows that see it and no others. */
 void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention *a, void *scratch);
 

@@ -15,7 +15,7 @@
  * and heads 2 q, 2 q + 1, for q < 2. */
 #include <cuda_fp16.h>
 
-#include "attention_rows.cuh"
+#include "attention_numbers.cuh"
 
 namespace attention {
 
@@ -29,7 +29,18 @@ template <int KB, int VB, int D> struct tile_of {
     static constexpr int STAGES = D == 256 ? 2 : 3;
 };
 
-/* Centroids as fp16: entry i's low byte is byte i % 4 of low[i / 4]. */
+/* Centroids are looked up times a factor for which fp16 holds them nearly exactly, so that their
+ * errors, the same for every token, do not add up; the sum of weights takes it too. */
+static __host__ __device__ constexpr float lookup_factor(int bits)
+{
+    return bits == 2 ? 1.680419921875f : bits == 3 ? 1.388671875f : 1.373046875f;
+}
+static __host__ __device__ constexpr float lookup_log2(int bits)
+{
+    return bits == 2 ? 0.748821816f : bits == 3 ? 0.473705840f : 0.457381042f;
+}
+
+/* They as fp16: entry i's low byte is byte i % 4 of low[i / 4]. */
 struct centroid_bytes {
     uint32_t low[4], high[4];
 };
@@ -66,9 +77,11 @@ static __device__ __forceinline__ void copy_bulk(void *dst, const void *src, uin
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
                  "r"(bytes)
                  : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(shared_address(dst)),
-                 "l"(src), "r"(bytes), "r"(shared_address(b))
+    uint64_t first; /* to leave the L2: it is read once */
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(dst)),
+                 "l"(src), "r"(bytes), "r"(shared_address(b)), "l"(first)
                  : "memory");
 }
 #endif
@@ -203,23 +216,22 @@ template <int D> struct packed_query {
     float sums[MOST_HEADS][D / 32], step[MOST_HEADS];
 };
 
-/* Head h by one warp; zeros where there is none. */
+/* Head h by one warp, of number 32 r + lane in x[r]. */
 template <int KB, int D>
-static __device__ __forceinline__ void pack_query(packed_query<D> &p, const float *q, int h,
-                                                  bool there, float scale, int lane)
+static __device__ __forceinline__ void pack_query(packed_query<D> &p, const float *x, int h,
+                                                  float scale, int lane)
 {
     constexpr int G = D / 32;
-    float x[G], most = 0;
+    float most = 0;
     bool finite = true;
 #pragma unroll
     for (int r = 0; r < G; r++) {
-        x[r] = there ? q[32 * r + lane] : 0.0f;
         most = fmaxf(most, fabsf(x[r]));
         finite = finite && isfinite(x[r]);
     }
     for (int i = 16; i; i /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, i));
     finite = __all_sync(~0u, finite);
-    const float to = most > 0 && finite ? 32512.0f / most : 0.0f;
+    const float to = most > 0 && finite ? __fdividef(32512.0f, most) : 0.0f;
     uint8_t *limbs = (uint8_t *)p.limbs;
 #pragma unroll
     for (int r = 0; r < G; r++) {
@@ -231,7 +243,7 @@ static __device__ __forceinline__ void pack_query(packed_query<D> &p, const floa
         const int sum = __reduce_add_sync(~0u, v);
         if (lane == 0) p.sums[h][r] = (float)sum;
     }
-    if (lane == 0) p.step[h] = finite ? most / 32512.0f * scale : NAN;
+    if (lane == 0) p.step[h] = finite ? most * (1 / 32512.0f) * scale : NAN;
 }
 
 /* ---- a span ---------------------------------------------------------------------------------- */
@@ -323,7 +335,7 @@ static __device__ __forceinline__ void attend_tile(packed_sums<D> &r, const uint
     const float lift = (float)(e + LIFT) - r.max;
     const float p0 = exp2_fast(s0 + lift), p1 = exp2_fast(s1 + lift);
     const float down = __uint_as_float((uint32_t)(127 - e) << 23);
-    r.sum = fmaf(p0 + p1, down, r.sum);
+    r.sum = fmaf(p0 + p1, down * lookup_factor(VB), r.sum);
     const __half2 pair = __floats2half2_rn(p0, p1);
     const uint32_t b0 = __shfl_sync(~0u, *(const uint32_t *)&pair, 8 * q + (g & 3));
     const uint32_t b1 = __shfl_sync(~0u, *(const uint32_t *)&pair, 8 * q + 4 + (g & 3));
@@ -356,7 +368,7 @@ static __device__ __forceinline__ void attend_tile(packed_sums<D> &r, const uint
 
 template <int KB, int VB, int D>
 static __device__ __forceinline__ void attend_packed_span(const rows_args &a, const task &t,
-                                                          const packed_query<D> &query,
+                                                          packed_query<D> &query, const float *q,
                                                           uint8_t *tiles_at, uint64_t *full,
                                                           const centroid_bytes &table,
                                                           packed_sums<D> &r)
@@ -390,12 +402,9 @@ static __device__ __forceinline__ void attend_packed_span(const rows_args &a, co
         in.fetch((const uint8_t *)__shfl_sync(~0u, now, fetched % 32), stage, fetched < n);
         fetched++;
     };
+#pragma unroll 1
     for (int i = 0; i < S::STAGES; i++) fetch(i);
-    if (warp < MOST_HEADS)
-        pack_query<KB, D>(const_cast<packed_query<D> &>(query),
-                          a.q + t.m * a.q_stride +
-                              ((size_t)t.head * a.group + t.chunk * MOST_HEADS + warp) * D,
-                          warp, warp < t.H, a.scale, lane);
+    if (warp < MOST_HEADS) pack_query<KB, D>(query, q, warp, a.scale, lane);
     __syncthreads();
     uint32_t limbs[G][2];
     float sums[G];
@@ -422,14 +431,14 @@ static __device__ __forceinline__ void attend_packed_span(const rows_args &a, co
 }
 
 /* The warp's sums, to shared memory. */
-template <int D>
+template <int VB, int D>
 static __device__ __forceinline__ void leave(const task &t, packed_sums<D> &r, const warp_sums &w)
 {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int i = 4; i < 32; i *= 2) r.sum += __shfl_xor_sync(~0u, r.sum, i);
     if (lane < MOST_HEADS) {
-        w.max[warp * MOST_HEADS + lane] = r.max - LIFT;
+        w.max[warp * MOST_HEADS + lane] = r.max - LIFT - lookup_log2(VB);
         w.sum[warp * MOST_HEADS + lane] = r.sum;
     }
 #pragma unroll
@@ -453,17 +462,27 @@ static __global__ void __launch_bounds__(512, 1) packed_kernel(
     __shared__ packed_query<D> query;
     __shared__ uint64_t full[16 * tile_of<KB, VB, D>::STAGES];
     const uint32_t W = blockDim.x / 32;
+    const uint32_t lane = threadIdx.x % 32;
     task t;
     pl_wait_for_previous();
+    float q[D / 32]; /* of head threadIdx.x / 32 of the block, on its way meanwhile */
+    {
+        const uint32_t h = blockIdx.y % a.chunks * MOST_HEADS + threadIdx.x / 32;
+        const bool there = threadIdx.x / 32 < MOST_HEADS && h < a.group;
+        const float *from = a.q + blockIdx.z * a.q_stride +
+                            ((size_t)(blockIdx.y / a.chunks) * a.group + h) * D;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) q[i] = there ? from[32 * i + lane] : 0.0f;
+    }
     if (!find_task(a, t)) return;
     const warp_sums w = warp_sums_at(packed_shared, W, D);
     if (t.recent) {
-        attend_span<BF16, D / 8, 1, MOST_HEADS, 1>(a, t, a.c.recent_pages, NULL, w);
+        attend_numbers<BF16, D, 64>(a, t, a.c.recent_pages, w);
     } else {
         packed_sums<D> r = {-INFINITY, 0, {}};
-        attend_packed_span<KB, VB, D>(a, t, query, packed_shared, full, table, r);
+        attend_packed_span<KB, VB, D>(a, t, query, q, packed_shared, full, table, r);
         __syncthreads();
-        leave<D>(t, r, w);
+        leave<VB, D>(t, r, w);
     }
     pl_let_next_start();
     finish<D>(a, t, w, w.out + W * t.H * w.stride);
@@ -478,7 +497,9 @@ template <int KB, int VB, int D> static size_t shared_bytes(uint32_t W)
     return tiles > sums ? tiles : sums;
 }
 
-/* Warps that fit, 16 or 8; 0: none. Static shared memory beside the ring is below 8 KB. */
+/* Warps that fit, 16 or 8; 0: none. Static shared memory beside the ring is below 8 KB. Few rows
+ * take all of them, many 8, so that a multiprocessor has two blocks, one of which works while the
+ * other begins or ends. */
 template <int KB, int VB, int D> static uint32_t warps_on(const pl_cuda *d)
 {
     for (uint32_t W = 16; W >= 8; W /= 2)
@@ -490,7 +511,8 @@ static centroid_bytes bytes_of(uint32_t bits)
 {
     centroid_bytes t = {};
     for (uint32_t i = 0; i < 1u << bits; i++) {
-        const uint16_t h = __half_as_ushort(__float2half_rn(pl_turboquant_centroids(bits)[i]));
+        const uint16_t h = __half_as_ushort(
+            __float2half_rn(pl_turboquant_centroids(bits)[i] * lookup_factor((int)bits)));
         t.low[i / 4] |= (uint32_t)(h & 255) << 8 * (i % 4);
         t.high[i / 4] |= (uint32_t)(h >> 8) << 8 * (i % 4);
     }
@@ -506,9 +528,10 @@ static centroid_bytes bytes_of(uint32_t bits)
      : dim == 64 ? BY_KEYS(64, kb, vb, f)                                                          \
                  : BY_KEYS(256, kb, vb, f))
 
-template <int KB, int VB, int D> static void run(const pl_cuda *d, const rows_args &a, dim3 grid)
+template <int KB, int VB, int D>
+static void run(const pl_cuda *d, const rows_args &a, dim3 grid, bool few)
 {
-    const uint32_t W = warps_on<KB, VB, D>(d);
+    const uint32_t W = few ? warps_on<KB, VB, D>(d) : 8;
     pl_launch(d, packed_kernel<KB, VB, D>, grid, dim3(32 * W), shared_bytes<KB, VB, D>(W), a,
               bytes_of(VB));
 }
@@ -538,10 +561,10 @@ bool packed_serves(const pl_cuda *d, pl_kv type, uint32_t head_dim)
     return pl_cuda_kv_tiled(kb, vb, head_dim) && BY_TYPE(kb, vb, head_dim, warps_on)(d) > 0;
 }
 
-void packed_run(const pl_cuda *d, const rows_args &a, dim3 grid)
+void packed_run(const pl_cuda *d, const rows_args &a, dim3 grid, bool few)
 {
     const uint32_t kb = a.c.type >> 4, vb = a.c.type & 15;
-    BY_TYPE(kb, vb, a.c.head_dim, run)(d, a, grid);
+    BY_TYPE(kb, vb, a.c.head_dim, run)(d, a, grid, few);
 }
 
 } // namespace attention

@@ -11,7 +11,7 @@ namespace attention {
 
 enum { F32, BF16, PACKED };
 
-/* ---- octets: 8 numbers of a token ------------------------------------------------------------ */
+/* ---- octets: 8 numbers of a token, of a page in any memory ------------------------------------ */
 
 /* Numbers 8 * octet .. of n numbers at p; 0 past them. */
 static __device__ __forceinline__ void read_f32(float *x, const float *p, uint32_t octet,
@@ -19,7 +19,7 @@ static __device__ __forceinline__ void read_f32(float *x, const float *p, uint32
 {
     if (n % 8 == 0) {
         const float4 *v = (const float4 *)(p + 8 * octet);
-        float4 a = __ldg(v), b = __ldg(v + 1);
+        float4 a = v[0], b = v[1];
         x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
         x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
         return;
@@ -32,7 +32,7 @@ static __device__ __forceinline__ void read_bf16(float *x, const uint16_t *p, ui
                                                  uint32_t n)
 {
     if (n % 8 == 0) {
-        uint4 v = __ldg((const uint4 *)(p + 8 * octet));
+        uint4 v = *(const uint4 *)(p + 8 * octet);
         const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -49,8 +49,8 @@ static __device__ __forceinline__ void read_bf16(float *x, const uint16_t *p, ui
 /* `bits` bytes: 8 codes. */
 static __device__ __forceinline__ uint64_t read_codes(const uint8_t *p, uint32_t bits)
 {
-    if (bits == 8) return __ldg((const unsigned long long *)p);
-    if (bits == 4) return __ldg((const uint32_t *)p);
+    if (bits == 8) return *(const uint64_t *)p;
+    if (bits == 4) return *(const uint32_t *)p;
     uint64_t word = 0;
     for (uint32_t i = 0; i < bits; i++) word |= (uint64_t)p[i] << 8 * i;
     return word;
@@ -270,13 +270,16 @@ static __device__ __forceinline__ void attend_span(const rows_args &a, const tas
     }
 }
 
-/* attention_rows.cu, attention_packed.cu */
+/* attention_rows.cu, attention_numbers.cu, attention_packed.cu */
 pleach_status rows_open(pl_cuda *d, pleach_error *err);
 void rows_run(const pl_cuda *d, const rows_args &a, dim3 grid);
+pleach_status numbers_open(pl_cuda *d, pleach_error *err);
+bool numbers_serve(pl_kv type, uint32_t head_dim);
+void numbers_run(const pl_cuda *d, const rows_args &a, dim3 grid);
 pleach_status packed_open(pl_cuda *d, pleach_error *err);
 /* Whether the device and the type have the fast kernel. */
 bool packed_serves(const pl_cuda *d, pl_kv type, uint32_t head_dim);
-void packed_run(const pl_cuda *d, const rows_args &a, dim3 grid);
+void packed_run(const pl_cuda *d, const rows_args &a, dim3 grid, bool few);
 
 } // namespace attention
 

@@ -6,7 +6,8 @@
  *
  * Every number is the sum of two of bf16, high and low, and a product is three: that keeps 16 bits
  * of each factor, whatever its size. A page that a row does not see leaves its sums as they are, bit
- * for bit. Values of codes are summed rotated and un-rotated once, before recent tokens join. */
+ * for bit. Values of codes are summed rotated and un-rotated once, before recent tokens join. Where there is
+ * memory for it, the next page is on its way while one is worked on. */
 #include <cuda_bf16.h>
 
 #include "attention_tiles.cuh"
@@ -19,6 +20,7 @@ template <int DP> struct tile_memory {
     static constexpr int STRIDE = DP + PAD16;
     uint16_t *q[2], *k[2], *v[2]; /* high, low: [rows][STRIDE], [PAGE][STRIDE] */
     float *bad;                   /* [PAGE] 0; NaN where a value is no number */
+    uint8_t *raw;                 /* a head of a page as it is stored */
 
     __device__ __forceinline__ tile_memory(void *shared, uint32_t rows)
     {
@@ -27,6 +29,7 @@ template <int DP> struct tile_memory {
         for (int i = 0; i < 2; i++, p += PAGE * STRIDE) k[i] = p;
         for (int i = 0; i < 2; i++, p += PAGE * STRIDE) v[i] = p;
         bad = (float *)p;
+        raw = (uint8_t *)(bad + PAGE);
     }
     static size_t bytes(uint32_t rows)
     {
@@ -90,19 +93,73 @@ template <int DP> struct tile_sums {
     float max[2], sum[2], out[DP / 8][4];
 };
 
+/* Eight codes of values in a nibble each, of dimensions 16 i .. of a lane of a tile. */
+static __device__ __forceinline__ uint32_t nibbles_of(const uint32_t *words, uint32_t D, uint32_t bits,
+                                                      uint32_t i, uint32_t lane)
+{
+    auto word = [&](uint32_t w) { return words[pl_tile_value_word(D, bits, w, lane)]; };
+    if (bits == 4) return word(i);
+    if (bits == 2) return word(i / 2) >> i % 2 * 2 & 0x33333333;
+    const uint32_t u = i / 4 * 3;
+    if (i % 4 < 3) return word(u + i % 4) & 0x77777777;
+    return (word(u) >> 3 & 0x11111111) | (word(u + 1) >> 2 & 0x22222222) |
+           (word(u + 2) >> 1 & 0x44444444);
+}
+
+/* Values of n tokens of tiles, a lane's eight codes at a time. */
+template <int DP>
+static __device__ __forceinline__ void load_tile_values(const tile_memory<DP> &s, const uint8_t *run,
+                                                        uint32_t key_bits, uint32_t bits, uint32_t n,
+                                                        const float *centroids)
+{
+    constexpr uint32_t STRIDE = tile_memory<DP>::STRIDE;
+    const uint32_t bytes = pl_tile_bytes(DP, key_bits, bits);
+#pragma unroll 2
+    for (uint32_t x = threadIdx.x; x < PL_CUDA_TILES * (DP / 16) * 32; x += blockDim.x) {
+        const uint32_t lane = x % 32, i = x / 32 % (DP / 16), g = lane / 4, q = lane % 4;
+        const uint32_t first = x / 32 / (DP / 16) * PL_CUDA_TILE;
+        const uint8_t *tile = run + first / PL_CUDA_TILE * bytes;
+        const uint32_t codes =
+            nibbles_of((const uint32_t *)(tile + pl_tile_values(DP, key_bits)), DP, bits, i, lane);
+        const uint2 scales = *(const uint2 *)(tile + pl_tile_value_scales(DP, key_bits, bits) +
+                                              2 * ((i / 4 * 4 + q) * 8 + i / 2 % 2 * 4));
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++) { /* nibble 4 odd + 2 high + half */
+            const uint32_t pair = j < 4 ? scales.x : scales.y, token = first + j % 2 * 8 + 2 * q + j / 4;
+            const float scale = pl_tq_float((uint16_t)(j % 2 ? pair >> 16 : pair));
+            float v = centroids[codes >> 4 * j & 15] * scale;
+            if (token >= n) v = 0;
+            if (!isfinite(v)) {
+                s.bad[token] = NAN;
+                v = 0;
+            }
+            const uint32_t at = token * STRIDE + 16 * i + j / 2 % 2 * 8 + g;
+            const __nv_bfloat16 high = __float2bfloat16_rn(v);
+            s.v[0][at] = __bfloat16_as_ushort(high);
+            s.v[1][at] = __bfloat16_as_ushort(__float2bfloat16_rn(v - __bfloat162float(high)));
+        }
+    }
+}
+
+/* Keys and values of n tokens of a head at `run`, in both parts. */
 template <int KIND, int DP>
 static __device__ __forceinline__ void load_page(const tiles_args &a, const tile_memory<DP> &s,
-                                                 const void *page, uint32_t head, uint32_t n,
+                                                 const uint8_t *run, uint32_t n,
                                                  const float *centroids)
 {
+    const uint32_t key_bits = a.c.type >> 4, value_bits = a.c.type & 15;
+    const bool tiled = KIND == PACKED && a.c.head_dim == DP &&
+                       pl_cuda_kv_tiled(key_bits, value_bits, DP);
+#pragma unroll 2
     for (uint32_t i = threadIdx.x; i < PAGE * (DP / 8); i += blockDim.x) {
         const uint32_t token = i / (DP / 8), octet = i % (DP / 8);
         const uint32_t at = token * tile_memory<DP>::STRIDE + 8 * octet;
+        const bool there = token < n && 8 * octet < a.c.head_dim;
         float k[8] = {}, v[8] = {};
-        if (token < n && 8 * octet < a.c.head_dim) {
-            read_octet<KIND>(k, a.c, page, head, false, token, octet, centroids);
-            read_octet<KIND>(v, a.c, page, head, true, token, octet, centroids);
-        }
+        if (there) read_octet<KIND>(k, a.c, run, 0, false, token, octet, centroids);
+        store_octet(s.k[0] + at, s.k[1] + at, k);
+        if (tiled) continue;
+        if (there) read_octet<KIND>(v, a.c, run, 0, true, token, octet, centroids);
         bool finite = true;
 #pragma unroll
         for (int j = 0; j < 8; j++) finite = finite && isfinite(v[j]);
@@ -111,9 +168,19 @@ static __device__ __forceinline__ void load_page(const tiles_args &a, const tile
 #pragma unroll
             for (int j = 0; j < 8; j++) v[j] = 0;
         }
-        store_octet(s.k[0] + at, s.k[1] + at, k);
         store_octet(s.v[0] + at, s.v[1] + at, v);
     }
+    if constexpr (KIND == PACKED)
+        if (tiled) load_tile_values<DP>(s, run, key_bits, value_bits, n, centroids);
+}
+
+/* Bytes of a head of a page. */
+template <int KIND> static __host__ __device__ __forceinline__ uint32_t run_bytes(const pl_cuda_kv &c)
+{
+    const uint32_t D = c.head_dim, bits = (c.type >> 4) + (c.type & 15);
+    return KIND == F32    ? 2 * PAGE * D * 4
+           : KIND == BF16 ? 2 * PAGE * D * 2
+                          : PAGE * (D * bits / 8 + 6 * ((D + 31) / 32));
 }
 
 /* Adds a page in shared memory, of positions `base` on, to a warp's rows. low: keys and values have
@@ -167,7 +234,7 @@ static __device__ __forceinline__ void attend_page(const tile_memory<DP> &s, til
         const float keep = weight(r.max[e], top[e]);
         r.max[e] = top[e];
         from[e] = top[e] == -INFINITY ? 0.0f : top[e];
-        r.sum[e] *= keep;
+        r.sum[e] = __fmul_rn(r.sum[e], keep); /* as it stands, in whichever row of a tile */
 #pragma unroll
         for (int i = 0; i < DP / 8; i++) {
             r.out[i][2 * e] *= keep;
@@ -182,7 +249,7 @@ static __device__ __forceinline__ void attend_page(const tile_memory<DP> &s, til
         for (int e = 0; e < 4; e++) {
             const float *pair = c[2 * j + e / 2] + e % 2 * 2;
             const float x = exp2f(pair[0] - from[e % 2]), y = exp2f(pair[1] - from[e % 2]);
-            r.sum[e % 2] += x + y;
+            r.sum[e % 2] = __fadd_rn(r.sum[e % 2], __fadd_rn(x, y));
             high[e] = pair_of(x, y);
             rest[e] = pair_of(x - high_of(x), y - high_of(y));
         }
@@ -246,16 +313,40 @@ static __device__ __forceinline__ void walk(const tiles_args &a, const tile_memo
                                             const uint32_t *hi, const float *centroids, int warp,
                                             int lane)
 {
-    for (uint32_t page = begin / PAGE; page * PAGE < end; page++) {
-        const uint32_t base = page * PAGE;
-        auto sees = [&](int e) { return lo[e] < hi[e] && lo[e] < base + PAGE && hi[e] > base; };
-        if (!__syncthreads_or(sees(0) || sees(1))) continue; /* it may not be there */
+    const uint32_t bytes = run_bytes<KIND>(a.c);
+    auto find = [&](uint32_t page) { /* one that a row sees: others may not be there */
+        for (; page * PAGE < end; page++) {
+            const uint32_t base = page * PAGE;
+            auto sees = [&](int e) { return lo[e] < hi[e] && lo[e] < base + PAGE && hi[e] > base; };
+            if (__syncthreads_or(sees(0) || sees(1))) break;
+        }
+        return page;
+    };
+    auto address = [&](uint32_t page) { return (const uint8_t *)pages[page] + (size_t)head * bytes; };
+    auto fetch = [&](uint32_t page) {
+        if (!a.staged || page * PAGE >= end) return;
+        const uint8_t *from = address(page);
+        for (uint32_t i = 16 * threadIdx.x; i < bytes; i += 16 * blockDim.x)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                             (uint32_t)__cvta_generic_to_shared(s.raw + i)),
+                         "l"(from + i)
+                         : "memory");
+    };
+    uint32_t page = find(begin / PAGE), next;
+    fetch(page);
+    for (; page * PAGE < end; page = next) {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        __syncthreads();
         if (threadIdx.x < PAGE) s.bad[threadIdx.x] = 0;
         __syncthreads();
-        load_page<KIND, DP>(a, s, pages[page], head, min((uint32_t)PAGE, end - base), centroids);
+        load_page<KIND, DP>(a, s, a.staged ? s.raw : address(page),
+                            min((uint32_t)PAGE, end - page * PAGE), centroids);
+        next = find(page + 1);
         __syncthreads();
-        attend_page<DP>(s, r, base, lo, hi, KIND != BF16, warp, lane);
+        fetch(next);
+        attend_page<DP>(s, r, page * PAGE, lo, hi, KIND != BF16, warp, lane);
     }
+    __syncthreads();
 }
 
 template <int KIND, int DP>
@@ -335,28 +426,55 @@ static __global__ void __launch_bounds__(256, 1) tiles_kernel(const __grid_const
         for (int i = 0; i < DP / 8; i++)
             for (int j = 0; j < 2; j++) {
                 const uint32_t d = 8 * i + 2 * (lane % 4) + j;
-                if (d < D) out[d] = r.out[i][2 * e + j] / sum;
+                if (d < D) out[d] = r.out[i][2 * e + j] / sum + 0.0f; /* no -0: pages unseen */
             }
     }
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Warps that fit: 8, 4 or 2; 0: none. */
-template <int DP> static uint32_t warps_on(const pl_cuda *d)
+/* Warps and bytes of shared memory, with room for a page as stored if there is; 0 warps: none fit. */
+struct room {
+    uint32_t W;
+    bool staged;
+    size_t bytes;
+};
+
+template <int DP> static room room_on(const pl_cuda *d, size_t raw)
 {
-    for (uint32_t W = DP > 128 ? 4 : 8; W >= 2; W /= 2)
-        if (tile_memory<DP>::bytes(16 * W) + 2048 <= d->shared_bytes) return W;
-    return 0;
+    const uint32_t most = DP > 128 ? 4 : 8;
+    const size_t free = d->shared_bytes - 2048;
+    for (uint32_t W = most; W >= most / 2; W /= 2)
+        if (tile_memory<DP>::bytes(16 * W) + raw <= free)
+            return {W, true, tile_memory<DP>::bytes(16 * W) + raw};
+    for (uint32_t W = most; W >= 2; W /= 2)
+        if (tile_memory<DP>::bytes(16 * W) <= free) return {W, false, tile_memory<DP>::bytes(16 * W)};
+    return {0, false, 0};
+}
+
+static size_t raw_bytes(const pl_cuda_kv &c)
+{
+    if (c.type == PL_KV_F32) return run_bytes<F32>(c);
+    const size_t bf16 = run_bytes<BF16>(c);
+    if (c.type == PL_KV_BF16) return bf16;
+    const size_t packed = run_bytes<PACKED>(c);
+    return c.recent && bf16 > packed ? bf16 : packed;
+}
+
+static room room_of(const pl_cuda *d, const pl_cuda_kv &c)
+{
+    const size_t raw = raw_bytes(c);
+    return c.head_dim <= 64    ? room_on<64>(d, raw)
+           : c.head_dim <= 128 ? room_on<128>(d, raw)
+           : c.head_dim <= 256 ? room_on<256>(d, raw)
+                               : room{0, false, 0};
 }
 
 template <int KIND, int DP> static pleach_status open(const pl_cuda *d, pleach_error *err)
 {
-    const uint32_t W = warps_on<DP>(d);
-    if (!W) return PLEACH_OK;
     return pl_cuda_check(cudaFuncSetAttribute(tiles_kernel<KIND, DP>,
                                               cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              (int)tile_memory<DP>::bytes(16 * W)),
+                                              (int)d->shared_bytes - 2048),
                          "preparing attention", err);
 }
 
@@ -375,44 +493,41 @@ pleach_status tiles_open(pl_cuda *d, pleach_error *err)
     return pl_tq_upload(d, err);
 }
 
-static uint32_t warps_of(const pl_cuda *d, uint32_t D)
+bool tiles_serve(const pl_cuda *d, const pl_cuda_kv *c)
 {
-    return D <= 64 ? warps_on<64>(d) : D <= 128 ? warps_on<128>(d) : D <= 256 ? warps_on<256>(d) : 0;
+    return room_of(d, *c).W > 0;
 }
 
-bool tiles_serve(const pl_cuda *d, uint32_t head_dim)
-{
-    return warps_of(d, head_dim) > 0;
-}
-
-template <int KIND, int DP> static void launch(const pl_cuda *d, const tiles_args &a, uint32_t W)
+template <int KIND, int DP> static void launch(const pl_cuda *d, const tiles_args &a, const room &r)
 {
     const dim3 grid((unsigned)((a.M + a.per - 1) / a.per), a.c.n_kv_heads * a.chunks);
-    pl_launch(d, tiles_kernel<KIND, DP>, grid, dim3(32 * W), tile_memory<DP>::bytes(16 * W), a);
+    pl_launch(d, tiles_kernel<KIND, DP>, grid, dim3(32 * r.W), r.bytes, a);
 }
 
-template <int KIND> static void launch(const pl_cuda *d, const tiles_args &a, uint32_t W)
+template <int KIND> static void launch(const pl_cuda *d, const tiles_args &a, const room &r)
 {
     if (a.c.head_dim <= 64)
-        launch<KIND, 64>(d, a, W);
+        launch<KIND, 64>(d, a, r);
     else if (a.c.head_dim <= 128)
-        launch<KIND, 128>(d, a, W);
+        launch<KIND, 128>(d, a, r);
     else
-        launch<KIND, 256>(d, a, W);
+        launch<KIND, 256>(d, a, r);
 }
 
 void tiles_run(const pl_cuda *d, tiles_args a)
 {
-    const uint32_t W = warps_of(d, a.c.head_dim), rows = 16 * W;
+    const room r = room_of(d, a.c);
+    const uint32_t rows = 16 * r.W;
+    a.staged = r.staged;
     a.heads = a.group < rows ? a.group : rows;
     a.chunks = (a.group + a.heads - 1) / a.heads;
     a.per = rows / a.heads;
     if (a.c.type == PL_KV_F32)
-        launch<F32>(d, a, W);
+        launch<F32>(d, a, r);
     else if (a.c.type == PL_KV_BF16)
-        launch<BF16>(d, a, W);
+        launch<BF16>(d, a, r);
     else
-        launch<PACKED>(d, a, W);
+        launch<PACKED>(d, a, r);
 }
 
 } // namespace attention

@@ -16,13 +16,14 @@ struct tiles_args {
     size_t M, q_stride, out_stride;
     uint32_t group; /* query heads of a key head */
     float scale;    /* log2(e) / sqrt(D) */
-    /* Query heads and positions of a tile, and tiles that the heads of a key head make; tiles_run
-     * sets them. */
+    /* Query heads and positions of a tile, tiles that the heads of a key head make, and whether there
+     * is room for a page as stored; tiles_run sets them. */
     uint32_t heads, per, chunks;
+    bool staged;
 };
 
 pleach_status tiles_open(pl_cuda *d, pleach_error *err);
-bool tiles_serve(const pl_cuda *d, uint32_t head_dim);
+bool tiles_serve(const pl_cuda *d, const pl_cuda_kv *c);
 void tiles_run(const pl_cuda *d, tiles_args a);
 
 } // namespace attention

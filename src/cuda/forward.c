@@ -13,7 +13,10 @@
 
 #include "base/memory.h"
 
-enum { FEW_ROWS = 16 /* of one sequence: rows attend alone below that, by tiles from there */ };
+enum {
+    MOST_FEW = 2, /* rows of a step that attend as few */
+    FEW_ROWS = 16 /* of one sequence: rows attend alone below that, by tiles from there */
+};
 
 /* Rows of one pass, in device memory or on their way there. */
 typedef struct input {
@@ -306,6 +309,7 @@ static pleach_status run_step(pl_cuda_model *m, const pl_pass *p, pleach_error *
 {
     work w = {.m = m, .how = PL_CUDA_ATTENTION_ROWS};
     PL_TRY(prepare(&w, p, err));
+    if (w.n <= MOST_FEW && !m->d->batch_invariant) w.how = PL_CUDA_ATTENTION_FEW;
     w.length = pl_cuda_step_length(w.length);
     PL_TRY(launch(&w, err));
     return hand_over(&w, p, 0, p->n, err);

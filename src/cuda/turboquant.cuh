@@ -55,16 +55,27 @@ static inline pleach_status pl_tq_upload(pl_cuda *d, pleach_error *err)
 
 /* ---- rotation -------------------------------------------------------------------------------- */
 
-/* Length of the Hadamard block that holds number i of D. */
-static __host__ __device__ constexpr int pl_tq_block(int D, int i)
+/* Length of the Hadamard block that holds register r of D numbers. */
+static __host__ __device__ constexpr int pl_tq_block(int D, int r)
 {
-    int at = 0;
-    for (;;) {
-        int block = 1;
-        while (2 * block <= D - at) block *= 2;
-        if (i < at + block) return block;
-        at += block;
-    }
+    return D == 80    ? (r < 2 ? 64 : 16)
+           : D == 96  ? (r < 2 ? 64 : 32)
+           : D == 112 ? (r < 2    ? 64
+                         : r == 2 ? 32
+                                  : 16)
+           : D == 192 ? (r < 4 ? 128 : 64)
+                      : D;
+}
+
+/* 1.0f / sqrtf(n) of a block's length. */
+static __host__ __device__ constexpr float pl_tq_factor(int n)
+{
+    return 1.0f / (n == 16    ? 4.0f
+                   : n == 32  ? 5.656854249492381f
+                   : n == 64  ? 8.0f
+                   : n == 128 ? 11.313708498984761f
+                   : n == 256 ? 16.0f
+                              : 22.627416997969522f);
 }
 
 template <int D> struct pl_tq_shape {
@@ -89,7 +100,7 @@ template <int D> static __device__ __forceinline__ void pl_tq_hadamard(float *x,
     for (int stride = 1; stride < 32; stride *= 2)
 #pragma unroll
         for (int r = 0; r < R; r++)
-            if (pl_tq_block(D, 32 * r) > stride) {
+            if (pl_tq_block(D, r) > stride) {
                 float other = __shfl_xor_sync(~0u, x[r], stride);
                 x[r] = lane & stride ? __fsub_rn(other, x[r]) : __fadd_rn(x[r], other);
             }
@@ -97,14 +108,14 @@ template <int D> static __device__ __forceinline__ void pl_tq_hadamard(float *x,
     for (int step = 1; step < R; step *= 2)
 #pragma unroll
         for (int r = 0; r < R; r++)
-            if (pl_tq_block(D, 32 * r) > 32 * step && !(r & step)) {
+            if (pl_tq_block(D, r) > 32 * step && !(r & step)) {
                 float a = x[r], b = x[r + step];
                 x[r] = __fadd_rn(a, b);
                 x[r + step] = __fsub_rn(a, b);
             }
 #pragma unroll
     for (int r = 0; r < R; r++)
-        x[r] = __fmul_rn(x[r], __fdiv_rn(1.0f, __fsqrt_rn((float)pl_tq_block(D, 32 * r))));
+        x[r] = __fmul_rn(x[r], pl_tq_factor(pl_tq_block(D, r)));
 }
 
 template <int D> static __device__ __forceinline__ void pl_tq_rotate(float *x, int lane)

@@ -35,6 +35,7 @@ typedef struct problem {
     const float *device_q;
     void *scratch;
     float *out; /* device */
+    bool hard;  /* scores of tens: what is rounded before the softmax counts for more */
 } problem;
 
 static void must(check *t, pleach_status status, const pleach_error *err)
@@ -72,7 +73,8 @@ static void make_sequences(check *t, problem *p)
         size_t n = (size_t)p->length[i] * p->s.kv_heads * p->s.dim;
         p->k[i] = check_buffer(t, 4 * n, 4);
         p->v[i] = check_buffer(t, 4 * n, 4);
-        uint32_t kind = check_below(t, 2);
+        uint32_t kind = check_below(t, 4) == 0;
+        p->hard = p->hard || kind;
         make_numbers(t, p->k[i], n, p->s.dim, kind);
         make_numbers(t, p->v[i], n, p->s.dim, check_below(t, 2));
         put_host(t, p, i);
@@ -221,6 +223,7 @@ static void make_problem(check *t, pl_cuda *d, problem *p)
     make_rows(t, p);
     p->q = check_buffer(t, 4 * p->M * width, 4);
     float size = check_below(t, 3) ? 1 : 4;
+    p->hard = p->hard || size > 1;
     for (size_t i = 0; i < p->M * width; i++) p->q[i] = size * (float)check_normal(t);
     p->device_q = check_cuda_copy(t, d, p->q, 4 * p->M * width);
     size_t scratch = pl_cuda_attention_scratch(d, p->s.type, p->s.heads, p->s.kv_heads, p->s.dim,
@@ -348,7 +351,8 @@ static double check_class(check *t, pl_cuda *d, problem *p, pl_cuda_attention_cl
 {
     size_t width = (size_t)p->s.heads * p->s.dim, bytes = 4 * p->M * width;
     float *got = check_buffer(t, bytes, 4), *again = check_buffer(t, bytes, 4);
-    double bound = pl_kv_is_packed(p->s.type) ? 1e-3 : 1e-4, worst = 0;
+    double bound = pl_kv_is_packed(p->s.type) ? 6e-4 : 3e-5, worst = 0;
+    if (p->hard) bound = pl_kv_is_packed(p->s.type) ? 2e-3 : 3e-4;
     memset(again, 0x55, bytes);
     check_cuda_fetch(t, d, again, memcpy(again, again, 0), 0);
     run(t, d, p, 0, p->M, p->s.length, how, got);
@@ -356,7 +360,10 @@ static double check_class(check *t, pl_cuda *d, problem *p, pl_cuda_attention_cl
     for (int i = 0; check_good(t) && i < 4; i++) { /* alone, and with room for more */
         size_t m = check_below(t, (uint32_t)p->M - 1);
         run(t, d, p, m, 1, p->s.length + (i % 2 ? 1000 : 0), how, again);
-        check_same(t, again, got + m * width, 4 * width);
+        for (size_t e = 0; check_good(t) && e < width; e++)
+            if (memcmp(again + e, got + m * width + e, 4) != 0)
+                check_fail(t, "%s: sequence %u, position %u alone: number %zu is %.9g, not %.9g", name,
+                           p->rows[m].sequence, p->rows[m].position, e, again[e], got[m * width + e]);
     }
     if (check_good(t)) check_nan(t, d, p, got, how, again);
     return worst;
@@ -377,8 +384,10 @@ static void check_shape(check *t, pl_cuda *d, const pl_kernels *c, const shape *
         p->kernels = *c;
         make_problem(t, d, p);
         check_pages(t, d, p);
-        if (round % 2 == 0)
+        if (round % 4 == 0)
             rows = fmax(rows, check_class(t, d, p, PL_CUDA_ATTENTION_ROWS, "rows"));
+        else if (round % 4 == 2)
+            rows = fmax(rows, check_class(t, d, p, PL_CUDA_ATTENTION_FEW, "few"));
         else
             tiles = fmax(tiles, check_class(t, d, p, PL_CUDA_ATTENTION_TILES, "tiles"));
         close_caches(p);
@@ -403,13 +412,18 @@ static void queue(void *user, int i)
     pl_cuda_attention_run(u->d, &u->a[i], u->scratch);
 }
 
-/* Rows at the end of sequences of n tokens, in as many caches as the L2 does not hold. */
+/* Rows at the end of M sequences of n tokens, or M of one, in as many caches as the L2 does not
+ * hold. */
 static void time_rows(check *t, pl_cuda *d, pl_kv type, uint32_t D, uint32_t heads, uint32_t kv_heads,
-                      uint32_t M, uint32_t n)
+                      uint32_t rows_wanted, uint32_t n, pl_cuda_attention_class how)
 {
     enum { FILL = 1024 };
     char name[PL_KV_NAME_SIZE];
-    if (!check_begin(t, true, "attention_bench_%s_d%u_m%u_n%u", pl_kv_name(type, name), D, M, n)) return;
+    const uint32_t M = how == PL_CUDA_ATTENTION_TILES ? 1 : rows_wanted; /* sequences */
+    if (!check_begin(t, true, "attention_bench%s_%s_d%u_m%u_n%u",
+                     how == PL_CUDA_ATTENTION_TILES ? "_tiles" : "", pl_kv_name(type, name), D,
+                     rows_wanted, n))
+        return;
     if (!check_benching(t)) {
         check_end(t);
         return;
@@ -425,27 +439,31 @@ static void time_rows(check *t, pl_cuda *d, pl_kv type, uint32_t D, uint32_t hea
     shuffle(t, order, total);
     for (size_t i = 0; i < total; i++) pages[i] = memory + order[i] * bytes;
     void *const *device_pages = check_cuda_copy(t, d, pages, total * sizeof *pages);
-    float *x = check_buffer(t, 4 * FILL * width, 4), *q = check_buffer(t, 4 * M * heads * D, 4);
+    float *x = check_buffer(t, 4 * FILL * width, 4), *q = check_buffer(t, 4 * rows_wanted * heads * D, 4);
     for (size_t i = 0; i < FILL * width; i++) x[i] = (float)check_normal(t);
-    for (size_t i = 0; i < (size_t)M * heads * D; i++) q[i] = (float)check_normal(t);
+    for (size_t i = 0; i < (size_t)rows_wanted * heads * D; i++) q[i] = (float)check_normal(t);
     const float *device_x = check_cuda_copy(t, d, x, 4 * FILL * width);
-    const float *device_q = check_cuda_copy(t, d, q, 4 * M * heads * D);
+    const float *device_q = check_cuda_copy(t, d, q, 4 * rows_wanted * heads * D);
     pl_cuda_row *rows = check_buffer(t, (n + M) * sizeof *rows, 4);
     for (uint32_t i = 0; i < n; i++) rows[i] = (pl_cuda_row){0, i};
     for (uint32_t i = 0; i < M; i++) rows[n + i] = (pl_cuda_row){i, n - 1};
     const pl_cuda_row *device_rows = check_cuda_copy(t, d, rows, (n + M) * sizeof *rows);
-    size_t scratch = pl_cuda_attention_scratch(d, type, heads, kv_heads, D, M, n);
+    size_t scratch = pl_cuda_attention_scratch(d, type, heads, kv_heads, D, rows_wanted, n);
     void *zeros = calloc(1, scratch);
     timed *u = calloc(1, sizeof *u);
     u->d = d;
     u->scratch = check_cuda_copy(t, d, zeros, scratch);
-    float *out = check_cuda_buffer(t, d, 4 * (size_t)M * heads * D);
+    float *out = check_cuda_buffer(t, d, 4 * (size_t)rows_wanted * heads * D);
     for (int i = 0; i < copies; i++) {
         pl_cuda_kv kv = {.type = type, .n_kv_heads = kv_heads, .head_dim = D,
                          .pages = device_pages + (size_t)i * M * table, .pages_stride = table};
         u->a[i] = (pl_cuda_attention){.cache = kv, .rows = device_rows + n, .M = M, .length = n,
                                       .n_heads = heads, .q = device_q, .q_stride = (size_t)heads * D,
-                                      .out = out, .out_stride = (size_t)heads * D};
+                                      .out = out, .out_stride = (size_t)heads * D, .how = how};
+        if (how == PL_CUDA_ATTENTION_TILES) {
+            u->a[i].rows = device_rows + n - rows_wanted;
+            u->a[i].M = rows_wanted;
+        }
         for (uint32_t s = 0; s < M; s++) {
             kv.pages = device_pages + ((size_t)i * M + s) * table;
             for (uint32_t at = 0; at < n; at += FILL)
@@ -453,7 +471,13 @@ static void time_rows(check *t, pl_cuda *d, pl_kv type, uint32_t D, uint32_t hea
                                device_x, width);
         }
     }
-    check_cuda_bench(t, d, queue, u, copies, 1e-12 * (double)all, "TB/s");
+    d->chained = true; /* as in a model */
+    if (how == PL_CUDA_ATTENTION_TILES)
+        check_cuda_bench(t, d, queue, u, copies,
+                         4e-12 * D * heads * rows_wanted * (n - rows_wanted / 2), "TFLOP/s");
+    else
+        check_cuda_bench(t, d, queue, u, copies, 1e-12 * (double)all, "TB/s");
+    d->chained = false;
     free(zeros);
     free(u);
     check_cuda_release(t, d);
@@ -464,15 +488,18 @@ static void time_all(check *t, pl_cuda *d)
 {
     static const pl_kv types[] = {PL_KV_PACKED(8, 3), PL_KV_BF16, PL_KV_F32, PL_KV_PACKED(8, 4),
                                   PL_KV_PACKED(4, 4), PL_KV_PACKED(4, 2)};
+    const pl_cuda_attention_class rows = PL_CUDA_ATTENTION_ROWS, tiles = PL_CUDA_ATTENTION_TILES,
+                                  few = PL_CUDA_ATTENTION_FEW;
     for (size_t i = 0; i < PL_COUNT(types); i++) {
-        time_rows(t, d, types[i], 128, 32, 8, 1, 8192);
-        time_rows(t, d, types[i], 128, 32, 8, 1, 32768);
-        time_rows(t, d, types[i], 128, 32, 8, 1, 131072);
+        time_rows(t, d, types[i], 128, 32, 8, 1, 8192, few);
+        time_rows(t, d, types[i], 128, 32, 8, 1, 32768, few);
+        time_rows(t, d, types[i], 128, 32, 8, 1, 131072, few);
     }
-    time_rows(t, d, types[0], 128, 32, 8, 32, 2048);
-    time_rows(t, d, types[1], 128, 32, 8, 32, 2048);
-    time_rows(t, d, types[0], 64, 32, 8, 1, 32768);
-    time_rows(t, d, types[0], 256, 16, 8, 1, 32768);
+    time_rows(t, d, types[0], 128, 32, 8, 32, 2048, rows);
+    time_rows(t, d, types[1], 128, 32, 8, 32, 2048, rows);
+    time_rows(t, d, types[0], 64, 32, 8, 1, 32768, few);
+    time_rows(t, d, types[0], 256, 16, 8, 1, 32768, few);
+    for (size_t i = 0; i < 3; i++) time_rows(t, d, types[i], 128, 32, 8, 512, 8192, tiles);
 }
 
 void check_cuda_attention(check *t, const pl_kernels *c, pl_cuda *d)
