@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 
+#include "kernels/expand_factor.h"
 #include "launch.cuh"
 
 namespace
@@ -57,24 +58,50 @@ __device__ __forceinline__ float quotient(float y)
     return fmaf(fmaf(-q, DIVISOR, y), FACTOR, q);
 }
 
-__device__ __forceinline__ void store(uint16_t *dst, const float (&y)[8], float scale)
+/* A row's scale, and what multiplies y instead of the division and it; 0 where nothing does. */
+struct row_scale {
+    float scale, factor;
+};
+
+__device__ __forceinline__ void store(uint16_t *dst, const float (&y)[8], row_scale row)
 {
     __nv_bfloat162 v[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        v[i] = __floats2bfloat162_rn(__fmul_rn(quotient(y[2 * i]), scale),
-                                     __fmul_rn(quotient(y[2 * i + 1]), scale));
+        if (row.factor != 0)
+            v[i] = __floats2bfloat162_rn(__fmul_rn(y[2 * i], row.factor),
+                                         __fmul_rn(y[2 * i + 1], row.factor));
+        else
+            v[i] = __floats2bfloat162_rn(__fmul_rn(quotient(y[2 * i]), row.scale),
+                                         __fmul_rn(quotient(y[2 * i + 1]), row.scale));
     *reinterpret_cast<uint4 *>(dst) = *reinterpret_cast<uint4 *>(v);
 }
 
-__device__ __forceinline__ void store(float *dst, const float (&y)[8], float scale)
+__device__ __forceinline__ void store(float *dst, const float (&y)[8], row_scale row)
 {
     float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(y[i], FACTOR), scale);
+    for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(y[i], FACTOR), row.scale);
     reinterpret_cast<float4 *>(dst)[0] = make_float4(v[0], v[1], v[2], v[3]);
     reinterpret_cast<float4 *>(dst)[1] = make_float4(v[4], v[5], v[6], v[7]);
 }
+
+/* Word j of block b of the rows of a group, whose first is a multiple of 8. */
+template <int BITS, layout LAYOUT> struct group_words {
+    const uint32_t *at[2];
+    uint64_t step;
+    __device__ __forceinline__ group_words(const matrix &w, uint64_t r0, uint64_t b, uint32_t j)
+    {
+        at[0] = word_at<BITS, LAYOUT>(w, r0, b, j);
+        at[1] = word_at<BITS, LAYOUT>(w, r0 + 4, b, j);
+        step = w.blocks * w.words;
+    }
+    __device__ __forceinline__ uint32_t load(int i) const
+    {
+        if (LAYOUT == STORED) return __ldg(at[0] + i * step);
+        return __ldg(LAYOUT == UNITS_1 ? at[0] + 16 * i : at[i / 4] + i % 4 * 4);
+    }
+};
 
 /* Eight columns c .. c + 7 of a thread are eight positions of a block, descending: the windows of
  * at most two words. Rows come in groups of eight, of which a unit has two. */
@@ -82,27 +109,34 @@ template <int BITS, layout LAYOUT, class OUT>
 __global__ void __launch_bounds__(THREADS)
     expand_kernel(const matrix w, uint64_t first, uint64_t n, OUT *dst, uint64_t stride)
 {
-    uint64_t c = 8 * ((uint64_t)blockIdx.x * THREADS + threadIdx.x);
-    pl_let_next_start();
-    pl_wait_for_previous();
-    if (c >= w.blocks * w.block) return;
-    uint64_t b = c / w.block;
+    __shared__ row_scale rows[GROUP];
+    uint64_t c = 8 * ((uint64_t)blockIdx.x * THREADS + threadIdx.x), b = c / w.block;
     uint32_t bit = (w.block - 8 - (uint32_t)(c - b * w.block)) * BITS, j = bit / 32;
     uint32_t after = j + 1 == w.words ? 0 : j + 1, shift = bit % 32;
+    bool inside = c < w.blocks * w.block;
+    pl_let_next_start();
+    pl_wait_for_previous();
     for (uint64_t r0 = first / GROUP * GROUP + (uint64_t)blockIdx.y * GROUP; r0 < first + n;
          r0 += (uint64_t)gridDim.y * GROUP) {
+        __syncthreads();
+        if (threadIdx.x < GROUP && r0 + threadIdx.x < w.rows) {
+            float scale = w.scales[r0 + threadIdx.x];
+            rows[threadIdx.x] = {scale, pl_has_expand_factor(scale) ? pl_expand_factor(scale) : 0};
+        }
+        __syncthreads();
+        if (!inside) continue;
+        group_words<BITS, LAYOUT> here(w, r0, b, j), there(w, r0, b, after);
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
             uint64_t r = r0 + i;
             if (r < first || r >= first + n) continue;
-            uint32_t lo = __ldg(word_at<BITS, LAYOUT>(w, r, b, j));
-            uint32_t hi = __ldg(word_at<BITS, LAYOUT>(w, r, b, after));
+            uint32_t lo = here.load(i), hi = there.load(i);
             uint32_t run[2] = {__funnelshift_r(lo, hi, shift), hi >> shift};
             float y[8];
 #pragma unroll
             for (int p = 0; p < 8; p++)
                 y[7 - p] = code(__funnelshift_r(run[0], run[1], BITS * p), w.mask);
-            store(dst + (r - first) * stride + c, y, w.scales[r]);
+            store(dst + (r - first) * stride + c, y, rows[i]);
         }
     }
 }

@@ -111,20 +111,15 @@ __global__ void __launch_bounds__(THREADS) half_inputs_kernel(const half_inputs 
     max = over_block<true>(max);
     int e = exponent_for(max);
     float scale = __uint_as_float((uint32_t)(127 + e) << 23);
-    if (rank == slices) {
-#pragma unroll 4
-        for (int i = 4 * threadIdx.x; i < p.in; i += 4 * THREADS) {
-            inputs<AXIS, VECTORS, 4>(p, x, i, v);
-#pragma unroll
-            for (int j = 0; j < 4; j++) sum += __half2float(__float2half_rn(v[j] * scale));
-        }
-    } else {
-        /* [step][tokens / 8][2][8 tokens] pieces */
-        uint4 *to = reinterpret_cast<uint4 *>(p.image + (size_t)tile * p.tokens * padded);
-        to += m % p.tokens / 8 * 16 + m % 8;
-        int pieces = padded / 8, end = pieces * (rank + 1) / slices;
-        for (int i = pieces * rank / slices + threadIdx.x; i < end; i += THREADS)
-            to[(size_t)(i / 2) * 2 * tokens + i % 2 * 8] = piece<AXIS, VECTORS>(p, x, i, scale, sum);
+    /* [step][tokens / 8][2][8 tokens] pieces */
+    uint4 *to = reinterpret_cast<uint4 *>(p.image + (size_t)tile * p.tokens * padded);
+    to += m % p.tokens / 8 * 16 + m % 8;
+    /* The sum has the same order whoever makes it. */
+    int pieces = padded / 8, adds = rank == slices;
+    int begin = adds ? 0 : pieces * rank / slices, end = adds ? pieces : pieces * (rank + 1) / slices;
+    for (int i = begin + threadIdx.x; i < end; i += THREADS) {
+        uint4 v = piece<AXIS, VECTORS>(p, x, i, scale, sum);
+        if (!adds) to[(size_t)(i / 2) * 2 * tokens + i % 2 * 8] = v;
     }
     if (rank + 1 < (int)gridDim.x) return;
     sum = over_block<false>(sum);

@@ -7,8 +7,8 @@
  *
  * Codes are exact in fp16, products exact in f32. What is rounded: x to fp16 (2^e takes a row's
  * largest number to 2^14 .. 2^15), 2^-12 of a number; and the f32 sums of the tensor cores, which
- * run over 1534 + code: 1534 * sum(x) is taken off at the end. Bounded: within 6e-4 of sum |w x|;
- * 2e-4 of the results' RMS for inputs of mean 0.
+ * run over 1534 + code: 1534 * sum(x) is taken off at the end. Bounded: within 5e-4 of sum |w x| and
+ * 4e-5 of sum |scale x|; 2e-4 of the results' RMS for inputs of mean 0.
  *
  * Rows of x never meet: each has its own 2^e, and a NaN or infinity stays in its row. How a sum is
  * cut depends on the weight's shape and the SM count alone: on axis 1 a row's bits are the same for

@@ -14,9 +14,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__
+#define PL_ON_DEVICE __host__ __device__
+#else
+#define PL_ON_DEVICE
+#endif
+
 /* For scales that are fp16 numbers. 1 / 147.80..., four units less, gives the right F for all but
  * seven of the 1024 mantissas (found by trying, proved by test_expand_factor). */
-static inline float pl_expand_factor(float scale)
+PL_ON_DEVICE static inline float pl_expand_factor(float scale)
 {
     float factor = scale * 0x1.bb6886p-8f;
     uint32_t of_scale, bits;
@@ -42,7 +48,7 @@ static inline float pl_expand_factor(float scale)
 
 /* Whether products with the factor have the contract's signs of zero, too, and the scale is one of
  * fp16's positive finite numbers. */
-static inline bool pl_has_expand_factor(float scale)
+PL_ON_DEVICE static inline bool pl_has_expand_factor(float scale)
 {
     uint32_t bits;
     memcpy(&bits, &scale, sizeof bits);
