@@ -7,6 +7,7 @@
 #include "blas.h"
 #include "launch.cuh"
 #include "trellis_expand.h"
+#include "trellis_half.h"
 
 namespace {
 
@@ -99,9 +100,11 @@ bool pl_cuda_trellis_many_serves(const pl_cuda *d, const pl_cuda_trellis *w, siz
            !d->batch_invariant;
 }
 
-size_t pl_cuda_trellis_many_scratch(const pl_cuda *, const pl_cuda_trellis *w, size_t M)
+size_t pl_cuda_trellis_many_scratch(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
 {
-    return round_up(2 * M * inputs_of(w), 256) + 2 * part_of(w) * inputs_of(w);
+    size_t fewer = pl_cuda_trellis_half_scratch(d, w, LEAST - 1);
+    size_t bytes = round_up(2 * M * inputs_of(w), 256) + 2 * part_of(w) * inputs_of(w);
+    return bytes > fewer ? bytes : fewer;
 }
 
 void pl_cuda_trellis_many_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch)

@@ -21,7 +21,8 @@ pleach_status pl_cuda_trellis_many_prepare(pl_cuda *d, pleach_error *err);
 
 /* From 256 rows on, unless batches may not matter. */
 bool pl_cuda_trellis_many_serves(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
-/* Room for x and for as much of the expanded weights as fits 256 MB. */
+/* Room for x and for as much of the expanded weights as fits 256 MB; enough for trellis_half with
+ * fewer rows, too. */
 size_t pl_cuda_trellis_many_scratch(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
 void pl_cuda_trellis_many_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch);
 
