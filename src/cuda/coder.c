@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies in, what is queued, copies out. One call at a time has the device, its buffers and its
- * stream; the buffers grow to the largest module and stay. */
+ * Copies in, what is queued, copies out. Each call has a coder for itself: a stream, and buffers that
+ * grow to the largest module and stay. Coding feature by feature keeps few multiprocessors busy, so
+ * several modules are coded side by side. */
 #include "coder.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -14,6 +16,10 @@
 #include "products.h"
 
 #define FP16_MAX 65504.0
+#define ROOM_FOR_MORE ((size_t)32 << 30) /* device memory for more than one coder */
+
+enum { MOST_CODERS = 3 };
+
 
 typedef enum buffer_name {
     MATRIX, WORK, UNIT, CODES, SCALES, SUMS, INFO, SQUARES, WEIGHT, VALUES, PARTIALS, CRESTS, ORDER,
@@ -21,27 +27,53 @@ typedef enum buffer_name {
 } buffer_name;
 
 typedef struct coder {
-    pl_coding_device base;
     pl_cuda *cuda;
-    pl_cuda_products *products; /* and the lock of both */
+    pl_cuda own; /* what cuda points to: the device with a stream of its own */
+    pl_cuda_products *products;
+    bool taken;
     void *buffer[N_BUFFERS];
     size_t size[N_BUFFERS];
 } coder;
 
+typedef struct coders {
+    pl_coding_device base;
+    pl_cuda *cuda;
+    pl_cuda_products *products; /* for pools */
+    pthread_mutex_t lock;       /* of `taken` */
+    pthread_cond_t freed;
+    int n;
+    coder each[MOST_CODERS];
+} coders;
+
 /* ---- memory and copies ------------------------------------------------------------------------- */
 
-/* The device is chosen by thread. */
-static void begin(coder *c)
+/* Waits for a free coder. The device is chosen by thread. */
+static coder *take(pl_coding_device *d)
 {
-    pthread_mutex_lock(&c->products->lock);
+    coders *all = (coders *)d;
+    coder *c = NULL;
+    pthread_mutex_lock(&all->lock);
+    for (;;) {
+        for (int i = 0; i < all->n && !c; i++)
+            if (!all->each[i].taken) c = &all->each[i];
+        if (c) break;
+        pthread_cond_wait(&all->freed, &all->lock);
+    }
+    c->taken = true;
+    pthread_mutex_unlock(&all->lock);
     cudaSetDevice(c->cuda->index);
+    return c;
 }
 
 /* Nothing may be under way when the caller's memory goes. */
-static pleach_status end(coder *c, pleach_status status)
+static pleach_status put_back(pl_coding_device *d, coder *c, pleach_status status)
 {
+    coders *all = (coders *)d;
     if (status != PLEACH_OK) cudaStreamSynchronize(c->cuda->stream);
-    pthread_mutex_unlock(&c->products->lock);
+    pthread_mutex_lock(&all->lock);
+    c->taken = false;
+    pthread_cond_signal(&all->freed);
+    pthread_mutex_unlock(&all->lock);
     return status;
 }
 
@@ -160,14 +192,13 @@ static pleach_status fetch_rows(coder *c, const pl_device_rows *r, uint64_t firs
 static pleach_status code_rows(pl_coding_device *d, const pl_device_rows *r, uint64_t first,
                                uint64_t count, pleach_error *err)
 {
-    coder *c = (coder *)d;
     const size_t n = (size_t)count;
     pl_cuda_row_size *info = pl_alloc(n, sizeof *info);
     if (!info) return pl_fail_memory(err, "rows", n * sizeof *info);
-    begin(c);
+    coder *c = take(d);
     pleach_status status = queue_rows(c, r, first, n, err);
     if (status == PLEACH_OK) status = fetch_rows(c, r, first, n, info, err);
-    end(c, status);
+    put_back(d, c, status);
     pl_free(info);
     return status;
 }
@@ -258,10 +289,9 @@ static pleach_status run_features(coder *c, const pl_ldlq *l, bool *fine, pleach
 static pleach_status code_features(pl_coding_device *d, const pl_ldlq *l, bool *peak,
                                    pleach_error *err)
 {
-    coder *c = (coder *)d;
     bool fine = true;
-    begin(c);
-    pleach_status status = end(c, run_features(c, l, &fine, err));
+    coder *c = take(d);
+    pleach_status status = put_back(d, c, run_features(c, l, &fine, err));
     *peak = !fine;
     return status;
 }
@@ -295,7 +325,6 @@ static pleach_status run_block(coder *c, const pl_ldlq *l, float *x, size_t ld, 
 static pleach_status code_block(pl_coding_device *d, const pl_ldlq *l, size_t b, float *x,
                                 size_t ld, pleach_error *err)
 {
-    coder *c = (coder *)d;
     const pleach_trellis *t = &l->item->trellis;
     const size_t rows = (size_t)t->rows, T = t->block, words = pl_trellis_block_words(t);
     uint32_t *codes = pl_alloc(rows, words * sizeof *codes);
@@ -303,8 +332,8 @@ static pleach_status code_block(pl_coding_device *d, const pl_ldlq *l, size_t b,
     pleach_status status = PLEACH_OK;
     if (!codes || !values) status = pl_fail_memory(err, "a block", rows * T * 8);
     if (status == PLEACH_OK) {
-        begin(c);
-        status = end(c, run_block(c, l, x, ld, codes, values, err));
+        coder *c = take(d);
+        status = put_back(d, c, run_block(c, l, x, ld, codes, values, err));
     }
     for (size_t r = 0; status == PLEACH_OK && r < rows; r++) {
         if (l->scales[r] == 0) continue;
@@ -331,35 +360,57 @@ static void give_back(pl_coding_device *d, void *p)
     if (cudaHostUnregister(p) != cudaSuccess) cudaGetLastError();
 }
 
-static void close_coder(pl_coding_device *d)
+static void close_coder(coder *c)
 {
-    coder *c = (coder *)d;
-    if (c->cuda) cudaSetDevice(c->cuda->index);
     for (int i = 0; i < N_BUFFERS; i++) pl_cuda_free(c->buffer[i]);
     pl_cuda_products_close(c->products);
-    pl_cuda_close(c->cuda);
-    pl_free(c);
+    if (c->own.stream) cudaStreamDestroy(c->own.stream);
 }
 
-static pleach_status open_coder(coder *c, const char *name, pleach_error *err)
+static pleach_status open_coder(coder *c, const pl_cuda *d, pleach_error *err)
 {
-    PL_TRY(pl_cuda_open(name, &c->cuda, err));
-    PL_TRY(pl_cuda_viterbi_init(c->cuda, err));
-    PL_TRY(pl_cuda_products_open(c->cuda, &c->products, err));
-    c->base.products = &c->products->base;
+    c->own = *d;
+    c->own.stream = NULL;
+    c->cuda = &c->own;
+    PL_TRY(pl_cuda_check(cudaStreamCreateWithFlags(&c->own.stream, cudaStreamNonBlocking),
+                         "making a stream", err));
+    return pl_cuda_products_open(c->cuda, &c->products, err);
+}
+
+static void close_all(pl_coding_device *d)
+{
+    coders *all = (coders *)d;
+    for (int i = 0; i < all->n; i++) close_coder(&all->each[i]);
+    pl_cuda_products_close(all->products);
+    pl_cuda_close(all->cuda);
+    pthread_cond_destroy(&all->freed);
+    pthread_mutex_destroy(&all->lock);
+    pl_free(all);
+}
+
+static pleach_status open_all(coders *all, const char *name, pleach_error *err)
+{
+    PL_TRY(pl_cuda_open(name, &all->cuda, err));
+    PL_TRY(pl_cuda_viterbi_init(all->cuda, err));
+    PL_TRY(pl_cuda_products_open(all->cuda, &all->products, err));
+    all->base.products = &all->products->base;
+    const int wanted = all->cuda->memory >= ROOM_FOR_MORE ? MOST_CODERS : 1;
+    while (all->n < wanted) PL_TRY(open_coder(&all->each[all->n++], all->cuda, err));
     return PLEACH_OK;
 }
 
 pleach_status pl_cuda_coder_open(const char *name, pl_coding_device **out, pleach_error *err)
 {
-    coder *c = pl_calloc(1, sizeof *c);
+    coders *all = pl_calloc(1, sizeof *all);
     *out = NULL;
-    if (!c) return pl_fail_memory(err, "the device", sizeof *c);
-    c->base = (pl_coding_device){.close = close_coder, .lend = lend, .give_back = give_back,
-                                 .rows = code_rows, .features = code_features,
-                                 .block = code_block};
-    pleach_status status = open_coder(c, name, err);
-    if (status == PLEACH_OK) *out = &c->base;
-    else close_coder(&c->base);
+    if (!all) return pl_fail_memory(err, "the device", sizeof *all);
+    all->base = (pl_coding_device){.close = close_all, .lend = lend, .give_back = give_back,
+                                   .rows = code_rows, .features = code_features,
+                                   .block = code_block};
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_cond_init(&all->freed, NULL);
+    pleach_status status = open_all(all, name, err);
+    if (status == PLEACH_OK) *out = &all->base;
+    else close_all(&all->base);
     return status;
 }

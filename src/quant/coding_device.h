@@ -2,8 +2,7 @@
  *
  * A device that codes trellis modules in the processor's place. What it is asked for is what
  * encode_rows (code_trellis.c) and ldlq.h define; it chooses by the same rules with other roundings,
- * so codes may differ where two are nearly as good. Calls may come from several threads; each is
- * served alone. */
+ * so codes may differ where two are nearly as good. Calls may come from several threads. */
 #ifndef PL_QUANT_CODING_DEVICE_H
 #define PL_QUANT_CODING_DEVICE_H
 

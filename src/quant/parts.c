@@ -17,6 +17,9 @@
 #define FEEDBACK_TENSOR "error feedback"
 
 #define SHARED_MEMORY ((uint64_t)1 << 30) /* that several modules in work may take together */
+#define BESIDE_DEVICE ((uint64_t)8 << 30) /* the same where a device codes */
+
+enum { MOST_BESIDE_DEVICE = 4 }; /* one is read or measured while three are coded */
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
@@ -322,7 +325,10 @@ int pl_parts_at_once(const pl_plan *plan)
     uint64_t one = pl_coder_memory(plan->items, plan->n_items, &plan->feedback), linear = 0;
     for (size_t i = 0; i < plan->n_items; i++)
         linear += plan->items[i].module.kind == PL_MODULE_LINEAR;
-    uint64_t most = PL_MIN(SHARED_MEMORY / one, linear), allowed = plan->settings.memory;
+    bool here = !plan->settings.device || strcmp(plan->settings.device, "cpu") == 0;
+    uint64_t most = PL_MIN((here ? SHARED_MEMORY : BESIDE_DEVICE) / one, linear);
+    uint64_t allowed = plan->settings.memory;
+    if (!here) most = PL_MIN(most, MOST_BESIDE_DEVICE);
     if (allowed)
         most = PL_MIN(most, (allowed - PL_MIN(allowed, PL_FIXED_MEMORY)) / plan->module_memory);
     return (int)PL_MIN(PL_MAX(most, 1), (uint64_t)plan->settings.threads);
