@@ -17,6 +17,7 @@ enum { UPLOAD = 64 << 20, WORKSPACE = 32 << 20, CALLS = 24 };
 static bench_cuda_part *const parts[] = {
     bench_cuda_products,
     bench_cuda_half,
+    bench_cuda_layers,
     bench_cuda_attention,
     bench_cuda_encode,
 };

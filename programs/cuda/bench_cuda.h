@@ -59,6 +59,7 @@ pleach_status bench_cuda_bf16(bench_cuda *b, size_t out, size_t in, size_t M, do
 
 /* The parts. */
 typedef pleach_status bench_cuda_part(bench_cuda *b, pleach_error *err);
-bench_cuda_part bench_cuda_products, bench_cuda_half, bench_cuda_attention, bench_cuda_encode;
+bench_cuda_part bench_cuda_products, bench_cuda_half, bench_cuda_layers, bench_cuda_attention,
+    bench_cuda_encode;
 
 #endif

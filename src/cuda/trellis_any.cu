@@ -34,7 +34,8 @@ typedef struct task {
     size_t x_stride, y_stride, rows, row_words;
     uint32_t in, out, block, block_words, blocks, mask;
     bool units, vector; /* vector: rows of x are 16-byte aligned */
-    uint32_t along;     /* axis 1: warps along a stored row; axis 0: threads across the outputs */
+    uint32_t along;     /* axis 1: warps along a stored row; axis 0: eights in a tile of outputs */
+    uint32_t log;       /* along is 2^log on axis 0 */
     uint32_t tiles, splits, split; /* axis 0: of outputs, of stored rows, and rows in one */
 } task;
 
@@ -267,7 +268,7 @@ static __device__ __forceinline__ void store0(float *shared, const float sum[][M
                                               uint32_t M)
 {
     typedef run0<2, EIGHTS, MT> run;
-    uint32_t width = t.along * EIGHT, lanes = t.along / EIGHTS;
+    uint32_t log = t.log + 3, width = 1u << log, lanes = t.along / EIGHTS;
     float *own = shared + threadIdx.x * run::STRIDE, *eights = shared + run::THREADS * run::STRIDE;
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -279,7 +280,7 @@ static __device__ __forceinline__ void store0(float *shared, const float sum[][M
         __syncthreads();
 #pragma unroll
         for (uint32_t i = threadIdx.x; i < THREADS0; i += run::THREADS) {
-            uint32_t column = i % width, first = i / width * EIGHT;
+            uint32_t column = i & (width - 1), first = (i >> log) * EIGHT;
             const float *from =
                 shared + (first * lanes + column / run::OWN) * run::STRIDE + column % run::OWN;
             float total = 0;
@@ -313,12 +314,12 @@ static __global__ void __launch_bounds__(THREADS0 / EIGHTS,
     float *shared = (float *)memory;
     uint32_t which = find_task(all), job = blockIdx.x - all.first[which], m0 = blockIdx.y * MT;
     const task &t = all.t[which];
-    uint32_t tile = job % t.tiles, split = job / t.tiles, runs = THREADS0 / t.along;
-    uint32_t lanes = t.along / EIGHTS, run = threadIdx.x / lanes;
+    uint32_t tile = job % t.tiles, split = job / t.tiles, runs = THREADS0 >> t.log;
+    uint32_t lanes = t.along / EIGHTS, run = threadIdx.x * EIGHTS >> t.log;
     size_t first = (size_t)split * t.split;
     uint32_t rows = (uint32_t)min((size_t)t.split, t.rows - first);
-    uint32_t padded = (rows + runs - 1) / runs * runs;
-    uint32_t eight = tile * t.along + threadIdx.x % lanes * EIGHTS;
+    uint32_t padded = (rows + runs - 1) & ~(runs - 1);
+    uint32_t eight = tile * t.along + (threadIdx.x & (lanes - 1)) * EIGHTS;
     uint32_t per_block = t.block / EIGHT, eights = t.blocks * per_block;
     if (eight >= eights) eight = eights - EIGHTS; /* computed, but not stored */
     uint32_t b = eight / per_block;
@@ -333,7 +334,7 @@ static __global__ void __launch_bounds__(THREADS0 / EIGHTS,
         apart[i] = (int32_t)(t.codes + word0<K>(t, begin, b, at) - base);
     }
     uint32_t step = t.units ? runs / 16 * UNIT_WORDS * K : runs * (uint32_t)t.row_words;
-    uint32_t last = (rows - 1 >= run ? (rows - 1 - run) / runs : 0) * step, at = 0;
+    uint32_t last = (rows - 1 >= run ? (rows - 1 - run) >> (9 - t.log) : 0) * step, at = 0;
     uint32_t ring[own::DEPTH][own::WORDS];
     float sum[own::OWN][MT] = {};
     /* Beyond the split's end the last row is read again and meets zeros. */
@@ -421,6 +422,7 @@ static void plan0(const pl_cuda *d, task *t)
                 t->along = (uint32_t)along;
                 best = s;
             }
+    while (1u << t->log < t->along) t->log++;
     t->tiles = (uint32_t)((eights + t->along - 1) / t->along);
     t->split = (uint32_t)((t->rows + best - 1) / best + 15) / 16 * 16;
     t->splits = (uint32_t)((t->rows + t->split - 1) / t->split);
