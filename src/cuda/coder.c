@@ -350,13 +350,13 @@ static pleach_status code_block(pl_coding_device *d, const pl_ldlq *l, size_t b,
 /* Pages that cannot be pinned are copied all the same. */
 static void lend(pl_coding_device *d, void *p, size_t bytes)
 {
-    cudaSetDevice(((coder *)d)->cuda->index);
+    cudaSetDevice(((coders *)d)->cuda->index);
     if (cudaHostRegister(p, bytes, cudaHostRegisterDefault) != cudaSuccess) cudaGetLastError();
 }
 
 static void give_back(pl_coding_device *d, void *p)
 {
-    cudaSetDevice(((coder *)d)->cuda->index);
+    cudaSetDevice(((coders *)d)->cuda->index);
     if (cudaHostUnregister(p) != cudaSuccess) cudaGetLastError();
 }
 
