@@ -4,8 +4,7 @@
 namespace
 {
 
-/* ---- activations to fp16
- * ------------------------------------------------------------------------- */
+/* ---- activations to fp16 --------------------------------------------------------------------- */
 
 typedef struct half_inputs {
     const float *x, *scales; /* scales of the inputs: axis 0 */
@@ -217,7 +216,6 @@ void run_group(const pl_cuda *d, const pl_cuda_product *p, char *base)
         job.bias = p->bias;
         job.partials = (float *)(base + s.partials);
         job.flags = in.flags + 2 * s.blocks * i;
-        job.mask = (1u << w->shape.state_bits) - 1;
         job.M = last ? (int)(p->M - m) : s.tokens;
         job.out = (int)p->out;
         job.tiles = s.tiles;

@@ -17,6 +17,7 @@
 #include <cuda_fp16.h>
 
 #include "launch.cuh"
+#include "trellis_decode.cuh"
 #include "trellis_half.h"
 
 /* Outputs of a tile, k of one piece of work: what a sum over k is cut into. */
@@ -33,7 +34,6 @@ typedef struct half_job {
     const float *output_scale, *bias;
     float *partials;
     unsigned *flags;
-    uint32_t mask; /* 2^L - 1 */
     int M, out;
     int tiles;     /* of HALF_OUTPUTS outputs */
     int pieces;    /* of HALF_K, in a tile */
@@ -49,38 +49,29 @@ void half_mma_run(const pl_cuda *d, const pl_cuda_trellis *w, const half_job &jo
 pleach_status half_wgmma_prepare(pleach_error *err);
 pleach_status half_mma_prepare(pleach_error *err);
 
-/* Their instances, [bits - 2][axis][log2(tokens) - 3], of instance<bits, axis, tokens>. */
+/* Their instances, [bits - 2][L / 16][axis][log2(tokens) - 3], of instance<bits, L, axis, tokens>. */
 typedef struct half_entry {
     void (*launch)(const pl_cuda *d, const half_job &job, int blocks);
     cudaError_t (*prepare)();
 } half_entry;
 
-typedef half_entry half_table[3][2][5];
+typedef half_entry half_table[3][2][2][5];
 
-#define HALF_ENTRY(of, k, axis, n)                                                                 \
-    {                                                                                              \
-        of<k, axis, n>::launch, of<k, axis, n>::prepare                                            \
-    }
-#define HALF_AXIS(of, k, axis)                                                                     \
-    {                                                                                              \
-        HALF_ENTRY(of, k, axis, 8), HALF_ENTRY(of, k, axis, 16), HALF_ENTRY(of, k, axis, 32),      \
-            HALF_ENTRY(of, k, axis, 64), HALF_ENTRY(of, k, axis, 128)                              \
-    }
-#define HALF_ENTRIES(of)                                                                           \
-    static const half_table entries = {{HALF_AXIS(of, 2, 0), HALF_AXIS(of, 2, 1)},                 \
-                                       {HALF_AXIS(of, 3, 0), HALF_AXIS(of, 3, 1)},                 \
-                                       {HALF_AXIS(of, 4, 0), HALF_AXIS(of, 4, 1)}};
+#define HALF_ENTRY(of, k, L, axis, n) {of<k, L, axis, n>::launch, of<k, L, axis, n>::prepare}
+#define HALF_ENTRIES(tokens)                                                                       \
+    {{{tokens(2, 12, 0), tokens(2, 12, 1)}, {tokens(2, 16, 0), tokens(2, 16, 1)}},                 \
+     {{tokens(3, 12, 0), tokens(3, 12, 1)}, {tokens(3, 16, 0), tokens(3, 16, 1)}},                 \
+     {{tokens(4, 12, 0), tokens(4, 12, 1)}, {tokens(4, 16, 0), tokens(4, 16, 1)}}}
 
 static inline pleach_status half_prepare_all(const half_table &entries, pleach_error *err)
 {
-    for (int i = 0; i < 3 * 2 * 5; i++)
-        PL_TRY(pl_cuda_check(entries[i / 10][i / 5 % 2][i % 5].prepare(),
+    for (int i = 0; i < 3 * 2 * 2 * 5; i++)
+        PL_TRY(pl_cuda_check(entries[i / 20][i / 10 % 2][i / 5 % 2][i % 5].prepare(),
                              "preparing the fp16 products", err));
     return PLEACH_OK;
 }
 
-/* ---- work: pieces in order of (tile, k), cut evenly over the blocks
- * ------------------------------ */
+/* ---- work: pieces in order of (tile, k), cut evenly over the blocks -------------------------- */
 
 static inline int half_blocks(const pl_cuda *d, int pieces)
 {
@@ -92,8 +83,8 @@ static inline void half_launch(const half_table &entries, const pl_cuda *d,
 {
     int size = 0;
     while (8 << size < tokens) size++;
-    entries[w->shape.bits - 2][w->shape.axis][size].launch(d, job,
-                                                           half_blocks(d, job.tiles * job.pieces));
+    entries[w->shape.bits - 2][w->shape.state_bits / 16][w->shape.axis][size].launch(
+        d, job, half_blocks(d, job.tiles * job.pieces));
 }
 
 /* The first piece of block `b` of n; block of a piece. */
@@ -107,28 +98,20 @@ static __device__ __forceinline__ int half_block_of(unsigned piece, unsigned pie
     return (int)(((piece + 1u) * n - 1) / pieces);
 }
 
-/* ---- codes
- * --------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
-/* The window of position j of a run of words that begins at position 0; words[] has one more. */
-template <int BITS>
-static __device__ __forceinline__ uint32_t half_window(const uint32_t *words, int j, uint32_t mask)
+/* fp16 bits of 1024 + (the four bytes' sum): 1534 + code, of the state of position j of a run of n
+ * words. */
+template <int BITS, int L, int n>
+static __device__ __forceinline__ uint32_t half_value(const uint32_t *run, int j)
 {
-    int bit = BITS * j;
-    return __funnelshift_r(words[bit / 32], words[bit / 32 + 1], bit % 32) & mask;
-}
-
-/* fp16 bits of 1024 + (the four bytes' sum): 1534 + code. */
-static __device__ __forceinline__ uint32_t half_value(uint32_t window)
-{
-    return __dp4a(window * 34038481u + 76625530u, 0x01010101u, 0x6400u);
+    return __dp4a(pl_x<BITS, L, n, false>(run, j), 0x01010101u, 0x6400u);
 }
 
 /* Two of them in a register, joined by the pipe of shifts and logic or by the multiplier's. */
 static __device__ __forceinline__ uint32_t half_pair(uint32_t lo, uint32_t hi, bool multiply)
 {
-    if (multiply) return half_value(hi) * 65536u + half_value(lo);
-    return __byte_perm(half_value(lo), half_value(hi), 0x5410);
+    return multiply ? hi * 65536u + lo : __byte_perm(lo, hi, 0x5410);
 }
 
 /* Axis 1. A lane's words of the units of TILES tiles of 64 outputs, as they lie: quarter q of the
@@ -157,7 +140,7 @@ template <int TILES, int BITS> struct half_units {
 };
 
 /* The same with the first words of the next quarters, and the fragment of a step of k. */
-template <int TILES, int BITS> struct half_quarters {
+template <int TILES, int BITS, int L> struct half_quarters {
     uint32_t low[TILES][2 * BITS + 1], high[TILES][2 * BITS + 1];
     __device__ __forceinline__ void take(const half_units<TILES, BITS> &u, int neighbour)
     {
@@ -170,15 +153,16 @@ template <int TILES, int BITS> struct half_quarters {
             high[t][2 * BITS] = __shfl_sync(~0u, high[t][0], neighbour);
         }
     }
-    __device__ __forceinline__ void fragment(uint32_t (&a)[4], int t, int step, uint32_t mask) const
+    __device__ __forceinline__ void fragment(uint32_t (&a)[4], int t, int step) const
     {
+        constexpr int n = 2 * BITS;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int j = 4 * step + 2 * h;
-            a[2 * h] = half_pair(half_window<BITS>(low[t], j, mask),
-                                 half_window<BITS>(low[t], j + 1, mask), h);
-            a[2 * h + 1] = half_pair(half_window<BITS>(high[t], j, mask),
-                                     half_window<BITS>(high[t], j + 1, mask), h);
+            a[2 * h] = half_pair(half_value<BITS, L, n>(low[t], j),
+                                 half_value<BITS, L, n>(low[t], j + 1), h);
+            a[2 * h + 1] = half_pair(half_value<BITS, L, n>(high[t], j),
+                                     half_value<BITS, L, n>(high[t], j + 1), h);
         }
     }
 };
@@ -186,7 +170,7 @@ template <int TILES, int BITS> struct half_quarters {
 /* Axis 0. A lane decodes a run of RUN positions of four stored rows of a unit: where their words
  * are, and by how much the run begins inside the first. RUN = 8: all of a run (half_output); RUN =
  * 4: half `part` of it. */
-template <int BITS, int RUN> struct half_runs {
+template <int BITS, int L, int RUN> struct half_runs {
     uint32_t here[4], there[4]; /* bytes into the unit */
     uint32_t shift;
     __device__ __forceinline__ half_runs(int part)
@@ -231,12 +215,14 @@ template <int BITS, int RUN> struct half_runs {
     }
     /* Of the tile with positions 2 t and 2 t + 1 of the run. */
     static __device__ __forceinline__ void fragment(uint32_t (&a)[4], const uint32_t (&run)[4][2],
-                                                    int t, uint32_t mask)
+                                                    int t)
     {
 #pragma unroll
-        for (int r = 0; r < 4; r++) /* r / 2: half of k; r % 2: upper rows of the fragment */
-            a[r] = half_pair(half_window<BITS>(run[r / 2 * 2], 2 * t + r % 2, mask),
-                             half_window<BITS>(run[r / 2 * 2 + 1], 2 * t + r % 2, mask), r % 2);
+        for (int r = 0; r < 4; r++) { /* r / 2: half of k; r % 2: upper rows of the fragment */
+            int j = 2 * t + r % 2;
+            a[r] = half_pair(half_value<BITS, L, 1>(run[r / 2 * 2], j),
+                             half_value<BITS, L, 1>(run[r / 2 * 2 + 1], j), r % 2);
+        }
     }
 };
 
@@ -250,8 +236,7 @@ static __device__ __forceinline__ void half_mma(float *d, const uint32_t (&a)[4]
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* ---- outputs
- * ------------------------------------------------------------------------------------- */
+/* ---- outputs --------------------------------------------------------------------------------- */
 
 /* Output of row `row` (0..15: lane's g, or g + 8) of warp w's part of m64 tile t of a tile of 256.
  * Axis 0: lane's g and w choose a run of 8 positions, t and the upper half of the row two of them.

@@ -89,7 +89,7 @@ template <int N> struct pieces {
     }
 };
 
-template <int BITS, int N> __device__ void work_axis1(const half_job &job, int begin, int end)
+template <int BITS, int L, int N> __device__ void work_axis1(const half_job &job, int begin, int end)
 {
     using S = shape<N>;
     int lane = threadIdx.x % 32, row = 8 * (threadIdx.x / 128) + threadIdx.x / 32 % 4;
@@ -103,7 +103,7 @@ template <int BITS, int N> __device__ void work_axis1(const half_job &job, int b
     pieces<N> piece(job, begin, end);
     clear<N>(acc);
     for (; block < blocks; block++) {
-        half_quarters<2, BITS> codes;
+        half_quarters<2, BITS, L> codes;
         codes.take(next, neighbour);
         int this_tile = tile;
         bool tile_ends = ++column == job.blocks;
@@ -118,7 +118,7 @@ template <int BITS, int N> __device__ void work_axis1(const half_job &job, int b
                 uint32_t a[2][4];
 #pragma unroll
                 for (int t = 0; t < 2; t++)
-                    codes.fragment(a[t], t, HALF_STEPS * half + step, job.mask);
+                    codes.fragment(a[t], t, HALF_STEPS * half + step);
                 multiply<N>(acc, a, operand + step * N * 32);
             }
         }
@@ -131,10 +131,10 @@ template <int BITS, int N> __device__ void work_axis1(const half_job &job, int b
     }
 }
 
-template <int BITS, int N> __device__ void work_axis0(const half_job &job, int begin, int end)
+template <int BITS, int L, int N> __device__ void work_axis0(const half_job &job, int begin, int end)
 {
     using S = shape<N>;
-    half_runs<BITS, 4> runs(threadIdx.x / 128);
+    half_runs<BITS, L, 4> runs(threadIdx.x / 128);
     float acc[2][N / 2];
     int tile = begin / job.pieces;
     pl_wait_for_previous();
@@ -157,7 +157,7 @@ template <int BITS, int N> __device__ void work_axis0(const half_job &job, int b
                 unit++;
                 runs.load(words, codes + (size_t)unit * BITS * 512, unit < job.unit_rows);
 #pragma unroll
-                for (int t = 0; t < 2; t++) runs.fragment(a[t], run, t, job.mask);
+                for (int t = 0; t < 2; t++) runs.fragment(a[t], run, t);
                 multiply<N>(acc, a, operand + step * N * 32);
             }
         }
@@ -165,27 +165,27 @@ template <int BITS, int N> __device__ void work_axis0(const half_job &job, int b
     }
 }
 
-template <int BITS, int AXIS, int N>
+template <int BITS, int L, int AXIS, int N>
 __global__ void __launch_bounds__(256, 1) half_kernel(const __grid_constant__ half_job job)
 {
     int all = job.tiles * job.pieces, n = gridDim.x;
     int begin = half_begin(blockIdx.x, all, n), end = half_begin(blockIdx.x + 1, all, n);
     pl_let_next_start();
     if constexpr (AXIS == 1)
-        work_axis1<BITS, N>(job, begin, end);
+        work_axis1<BITS, L, N>(job, begin, end);
     else
-        work_axis0<BITS, N>(job, begin, end);
+        work_axis0<BITS, L, N>(job, begin, end);
     if (begin % job.pieces || end % job.pieces) half_sum_up<shape<N>, N>(job, begin, end);
 }
 
-template <int BITS, int AXIS, int N> struct instance {
+template <int BITS, int L, int AXIS, int N> struct instance {
     static void launch(const pl_cuda *d, const half_job &job, int blocks)
     {
-        pl_launch(d, half_kernel<BITS, AXIS, N>, dim3(blocks), dim3(256), shape<N>::SHARED, job);
+        pl_launch(d, half_kernel<BITS, L, AXIS, N>, dim3(blocks), dim3(256), shape<N>::SHARED, job);
     }
     static cudaError_t prepare()
     {
-        return cudaFuncSetAttribute(half_kernel<BITS, AXIS, N>,
+        return cudaFuncSetAttribute(half_kernel<BITS, L, AXIS, N>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, shape<N>::SHARED);
     }
 };
@@ -193,14 +193,12 @@ template <int BITS, int AXIS, int N> struct instance {
 } /* namespace */
 
 /* 16 or 64 tokens. */
-#define FEW_AND_MANY(k, axis)                                                                      \
-    {HALF_ENTRY(instance, k, axis, 16), HALF_ENTRY(instance, k, axis, 16),                         \
-     HALF_ENTRY(instance, k, axis, 64), HALF_ENTRY(instance, k, axis, 64),                         \
-     HALF_ENTRY(instance, k, axis, 64)}
+#define TOKENS(k, L, axis)                                                                         \
+    {HALF_ENTRY(instance, k, L, axis, 16), HALF_ENTRY(instance, k, L, axis, 16),                   \
+     HALF_ENTRY(instance, k, L, axis, 64), HALF_ENTRY(instance, k, L, axis, 64),                   \
+     HALF_ENTRY(instance, k, L, axis, 64)}
 
-static const half_table entries = {{FEW_AND_MANY(2, 0), FEW_AND_MANY(2, 1)},
-                                   {FEW_AND_MANY(3, 0), FEW_AND_MANY(3, 1)},
-                                   {FEW_AND_MANY(4, 0), FEW_AND_MANY(4, 1)}};
+static const half_table entries = HALF_ENTRIES(TOKENS);
 
 pleach_status half_mma_prepare(pleach_error *err)
 {

@@ -96,8 +96,7 @@ template <class S> struct block_memory {
     }
 };
 
-/* ---- the copying warp
- * ---------------------------------------------------------------------------- */
+/* ---- the copying warp ------------------------------------------------------------------------ */
 
 template <class S, int BITS, int AXIS>
 __device__ __forceinline__ void copy_codes(const half_job &job, const block_memory<S> &mem,
@@ -138,8 +137,7 @@ __device__ void copy(const half_job &job, const block_memory<S> &mem, int begin,
     }
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Fragments by the activations of a stage. A warpgroup decodes one group of fragments while the
  * product of the one before runs; these are read by it, so there are two sets. */
@@ -215,10 +213,9 @@ __device__ __forceinline__ void add_classes(const block_memory<S> &mem, int wg,
     }
 }
 
-/* ---- axis 1
- * -------------------------------------------------------------------------------------- */
+/* ---- axis 1 ---------------------------------------------------------------------------------- */
 
-template <class S, int BITS, int N>
+template <class S, int BITS, int L, int N>
 __device__ __forceinline__ void work_axis1(const half_job &job, const block_memory<S> &mem, int wg,
                                            int begin, int end)
 {
@@ -237,7 +234,7 @@ __device__ __forceinline__ void work_axis1(const half_job &job, const block_memo
         int this_tile = tile;
         bool tile_ends = ++column == job.blocks;
         if (tile_ends) tile++, column = 0;
-        half_quarters<S::TILES, BITS> codes;
+        half_quarters<S::TILES, BITS, L> codes;
         codes.take(next, neighbour);
         if (block + 1 < blocks) next.load(job, 16 * tile + row, column, lane);
 #pragma unroll
@@ -252,7 +249,7 @@ __device__ __forceinline__ void work_axis1(const half_job &job, const block_memo
                 int t = i % S::TILES, step = i / S::TILES * S::GROUP;
 #pragma unroll
                 for (int e = 0; e < S::GROUP; e++)
-                    codes.fragment(a[i % 2][e], t, HALF_STEPS * half + step + e, job.mask);
+                    codes.fragment(a[i % 2][e], t, HALF_STEPS * half + step + e);
                 by.begin();
 #pragma unroll
                 for (int e = 0; e < S::GROUP; e++)
@@ -276,15 +273,14 @@ __device__ __forceinline__ void work_axis1(const half_job &job, const block_memo
     }
 }
 
-/* ---- axis 0
- * -------------------------------------------------------------------------------------- */
+/* ---- axis 0 ---------------------------------------------------------------------------------- */
 
-template <class S, int BITS, int N>
+template <class S, int BITS, int L, int N>
 __device__ __forceinline__ void work_axis0(const half_job &job, const block_memory<S> &mem, int wg,
                                            int begin, int end)
 {
     int lane = threadIdx.x % 32, cls = S::CLASSES == 1 ? 0 : wg;
-    half_runs<BITS, 2 * S::TILES> runs(wg);
+    half_runs<BITS, L, 2 * S::TILES> runs(wg);
     float acc[S::TILES][N / 2];
     ring<S::STAGES> at;
     int held = -1;
@@ -309,7 +305,7 @@ __device__ __forceinline__ void work_axis0(const half_job &job, const block_memo
                     int j = i * (S::TILES / S::GROUP) + t / S::GROUP;
 #pragma unroll
                     for (int e = 0; e < S::GROUP; e++)
-                        runs.fragment(a[j % 2][e], run, t + e, job.mask);
+                        runs.fragment(a[j % 2][e], run, t + e);
                     by.begin();
 #pragma unroll
                     for (int e = 0; e < S::GROUP; e++)
@@ -336,10 +332,9 @@ __device__ __forceinline__ void work_axis0(const half_job &job, const block_memo
 
 #endif
 
-/* ---- the kernel
- * ---------------------------------------------------------------------------------- */
+/* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <int BITS, int AXIS, int N>
+template <int BITS, int L, int AXIS, int N>
 __global__ void __launch_bounds__(shape<BITS, AXIS, N>::THREADS, 1)
     half_kernel(const __grid_constant__ half_job job)
 {
@@ -370,29 +365,34 @@ __global__ void __launch_bounds__(shape<BITS, AXIS, N>::THREADS, 1)
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::REGISTERS));
     if constexpr (AXIS == 1)
-        work_axis1<S, BITS, N>(job, mem, wg, begin, end);
+        work_axis1<S, BITS, L, N>(job, mem, wg, begin, end);
     else
-        work_axis0<S, BITS, N>(job, mem, wg, begin, end);
+        work_axis0<S, BITS, L, N>(job, mem, wg, begin, end);
     if (begin % job.pieces || end % job.pieces) half_sum_up<S, N>(job, begin, end);
 #endif
 }
 
-template <int BITS, int AXIS, int N> struct instance {
+template <int BITS, int L, int AXIS, int N> struct instance {
     using S = shape<BITS, AXIS, N>;
     static void launch(const pl_cuda *d, const half_job &job, int blocks)
     {
-        pl_launch(d, half_kernel<BITS, AXIS, N>, dim3(blocks), dim3(S::THREADS), S::SHARED, job);
+        pl_launch(d, half_kernel<BITS, L, AXIS, N>, dim3(blocks), dim3(S::THREADS), S::SHARED, job);
     }
     static cudaError_t prepare()
     {
-        return cudaFuncSetAttribute(half_kernel<BITS, AXIS, N>,
+        return cudaFuncSetAttribute(half_kernel<BITS, L, AXIS, N>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED);
     }
 };
 
 } /* namespace */
 
-HALF_ENTRIES(instance)
+#define TOKENS(k, L, axis)                                                                         \
+    {HALF_ENTRY(instance, k, L, axis, 8), HALF_ENTRY(instance, k, L, axis, 16),                    \
+     HALF_ENTRY(instance, k, L, axis, 32), HALF_ENTRY(instance, k, L, axis, 64),                   \
+     HALF_ENTRY(instance, k, L, axis, 128)}
+
+static const half_table entries = HALF_ENTRIES(TOKENS);
 
 pleach_status half_wgmma_prepare(pleach_error *err)
 {
