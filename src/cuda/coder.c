@@ -45,7 +45,7 @@ typedef struct coders {
     coder each[MOST_CODERS];
 } coders;
 
-/* ---- memory and copies ------------------------------------------------------------------------- */
+/* ---- memory and copies ----------------------------------------------------------------------- */
 
 /* Waits for a free coder. The device is chosen by thread. */
 static coder *take(pl_coding_device *d)
@@ -125,7 +125,7 @@ static size_t row_words(const pleach_trellis *t)
     return (size_t)(t->cols / t->block) * pl_trellis_block_words(t);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static pl_cuda_viterbi search_of(const coder *c, const pleach_trellis *t, size_t rows)
 {
@@ -203,7 +203,7 @@ static pleach_status code_rows(pl_coding_device *d, const pl_device_rows *r, uin
     return status;
 }
 
-/* ---- features ------------------------------------------------------------------------------------ */
+/* ---- features -------------------------------------------------------------------------------- */
 
 static pleach_status put_features(coder *c, const pl_ldlq *l, pl_cuda_features *f,
                                   pleach_error *err)
@@ -296,7 +296,7 @@ static pleach_status code_features(pl_coding_device *d, const pl_ldlq *l, bool *
     return status;
 }
 
-/* ---- one block of all rows ------------------------------------------------------------------------ */
+/* ---- one block of all rows ------------------------------------------------------------------- */
 
 static pleach_status run_block(coder *c, const pl_ldlq *l, float *x, size_t ld, uint32_t *codes,
                                float *values, pleach_error *err)
@@ -345,7 +345,7 @@ static pleach_status code_block(pl_coding_device *d, const pl_ldlq *l, size_t b,
     return status;
 }
 
-/* ---- opening -------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Pages that cannot be pinned are copied all the same. */
 static void lend(pl_coding_device *d, void *p, size_t bytes)

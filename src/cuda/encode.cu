@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 constexpr float kDivisor = 147.800537109375f;
 constexpr double kFp16Max = 65504, kFp16Step = 0x1p-24;
 
-/* ---- sums over a block of threads -------------------------------------------------------------- */
+/* ---- sums over a block of threads ------------------------------------------------------------ */
 
 struct sum {
     __device__ double operator()(double a, double b) const { return a + b; }
@@ -35,7 +35,7 @@ template <class Op> __device__ double over_block(double v, Op op)
     return v;
 }
 
-/* ---- scales: see codec/encoder.c ----------------------------------------------------------------- */
+/* ---- scales: see codec/encoder.c ------------------------------------------------------------- */
 
 __device__ uint16_t fp16_scale(double s)
 {
@@ -108,7 +108,7 @@ __device__ uint16_t refit_blocks(double power, const pl_cuda_block_sums *sums, s
     return scale ? refit(power, row, scale) : 0;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* What number i of a row's codes stands for, times the scale. */
 __device__ float decode(const uint32_t *codes, const pl_cuda_viterbi &s, size_t i, float scale)
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads)
     for (size_t i = threadIdx.x; i < cols * s.k / 32; i += kThreads) codes[i] = 0xffffffff;
 }
 
-/* ---- features ------------------------------------------------------------------------------------ */
+/* ---- features -------------------------------------------------------------------------------- */
 
 /* Of the columns of each block of threads, then what the last of these makes of them. */
 struct feature_partials {

@@ -30,7 +30,7 @@ pleach_status pl_cuda_blas_check(cublasStatus_t status, pleach_error *err)
     return PLEACH_OK;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* With the lock held, on the thread's device. */
 static bool need(pl_cuda_products *p, int i, size_t bytes)
@@ -107,7 +107,7 @@ static void release(pl_products *base, float *a)
     end(p, true);
 }
 
-/* ---- operands ------------------------------------------------------------------------------------ */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 /* A matrix on the host and, once there, on the device. */
 typedef struct operand {
@@ -165,7 +165,7 @@ static bool get(pl_cuda_products *p, operand *o, float *c)
                              p->cuda->stream) == cudaSuccess;
 }
 
-/* ---- products ------------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
 static bool matmul(pl_products *base, bool transpose_a, bool transpose_b, size_t m, size_t n,
                    size_t k, float alpha, const float *a, size_t lda, const float *b, size_t ldb,
@@ -209,7 +209,7 @@ static bool gram(pl_products *base, bool rows, size_t n, size_t k, const float *
     return end(p, fine);
 }
 
-/* ---- factors ------------------------------------------------------------------------------------- */
+/* ---- factors --------------------------------------------------------------------------------- */
 
 /* Block [first, first + width) of the diagonal, factored by the processor. */
 static bool factor_corner(pl_cuda_products *p, double *a, size_t n, size_t first, size_t width,
@@ -268,7 +268,7 @@ static bool cholesky_upper(pl_products *base, double *a, size_t n, bool *definit
     return fine;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static pleach_status open_products(pl_cuda_products *p, pleach_error *err)
 {

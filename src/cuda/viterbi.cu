@@ -138,7 +138,7 @@ __device__ __forceinline__ void start(const team<C> &t, int seam0, int seam1, bo
     team_sync<C>();
 }
 
-/* ---- the trace: one warp, half a warp for each block -------------------------------------------- */
+/* ---- the trace: one warp, half a warp for each block ----------------------------------------- */
 
 template <class C>
 __device__ __forceinline__ int cheapest_group(const team<C> &t, int lane)
@@ -279,7 +279,7 @@ __device__ __forceinline__ void forward(const team<C> &t, const __half2 (&v)[C::
     }
 }
 
-/* ---- a pair ------------------------------------------------------------------------------------ */
+/* ---- a pair ---------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float f32_of_fp16(uint16_t bits)
 {
@@ -430,7 +430,7 @@ __device__ __forceinline__ void finish_pair(const team<C> &t, const pl_cuda_vite
         if (2 * pair + b < s.rows * s.blocks) finish<C>(t, s, 2 * pair + b, b, t.thread % 32);
 }
 
-/* ---- pair after pair ----------------------------------------------------------------------------- */
+/* ---- pair after pair ------------------------------------------------------------------------- */
 
 /* Each searched and traced by the team. */
 template <class C>
@@ -531,7 +531,7 @@ __launch_bounds__(C::BLOCK, C::THREADS == 512 ? 1 : 512 / (C::THREADS * C::TEAMS
     else work_alone<C>(r, v, s, first, stride);
 }
 
-/* ---- launching --------------------------------------------------------------------------------- */
+/* ---- launching ------------------------------------------------------------------------------- */
 
 template <class C> size_t teams_of(const pl_cuda *d, uint32_t T, size_t blocks)
 {
