@@ -61,6 +61,13 @@ static __device__ __forceinline__ void store_octet(uint16_t *high, uint16_t *low
     *(uint4 *)low = make_uint4(l[0], l[1], l[2], l[3]);
 }
 
+static __device__ __forceinline__ float exp2_ftz(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 static __device__ __forceinline__ void load_matrices(uint32_t *r, const uint16_t *p)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -141,12 +148,44 @@ static __device__ __forceinline__ void load_tile_values(const tile_memory<DP> &s
     }
 }
 
+/* Numbers that are bf16 already: high parts alone, which is all that is read of them. */
+template <int DP>
+static __device__ __forceinline__ void load_bf16(const tile_memory<DP> &s, const uint8_t *run,
+                                                 uint32_t n)
+{
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < PAGE * (DP / 8); i += blockDim.x) {
+        const uint32_t token = i / (DP / 8), at = token * tile_memory<DP>::STRIDE + i % (DP / 8) * 8;
+        uint4 k = make_uint4(0, 0, 0, 0), v = k;
+        if (token < n) {
+            k = ((const uint4 *)run)[i];
+            v = ((const uint4 *)run)[PAGE * (DP / 8) + i];
+        }
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        bool finite = true;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            finite = finite && (w[j] & 0x7f80) != 0x7f80 && (w[j] & 0x7f800000) != 0x7f800000;
+        if (!finite) {
+            s.bad[token] = NAN;
+            v = make_uint4(0, 0, 0, 0);
+        }
+        *(uint4 *)(s.k[0] + at) = k;
+        *(uint4 *)(s.v[0] + at) = v;
+    }
+}
+
 /* Keys and values of n tokens of a head at `run`, in both parts. */
 template <int KIND, int DP>
 static __device__ __forceinline__ void load_page(const tiles_args &a, const tile_memory<DP> &s,
                                                  const uint8_t *run, uint32_t n,
                                                  const float *centroids)
 {
+    if constexpr (KIND == BF16)
+        if (a.c.head_dim == DP) {
+            load_bf16<DP>(s, run, n);
+            return;
+        }
     const uint32_t key_bits = a.c.type >> 4, value_bits = a.c.type & 15;
     const bool tiled = KIND == PACKED && a.c.head_dim == DP &&
                        pl_cuda_kv_tiled(key_bits, value_bits, DP);
@@ -248,7 +287,8 @@ static __device__ __forceinline__ void attend_page(const tile_memory<DP> &s, til
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float *pair = c[2 * j + e / 2] + e % 2 * 2;
-            const float x = exp2f(pair[0] - from[e % 2]), y = exp2f(pair[1] - from[e % 2]);
+            const float x = exp2_ftz(pair[0] - from[e % 2]);
+            const float y = exp2_ftz(pair[1] - from[e % 2]);
             r.sum[e % 2] = __fadd_rn(r.sum[e % 2], __fadd_rn(x, y));
             high[e] = pair_of(x, y);
             rest[e] = pair_of(x - high_of(x), y - high_of(y));
