@@ -113,7 +113,9 @@ extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention 
     a.scale = score_scale(a.c.head_dim);
     const bool packed = packed_serves(d, a.c.type, a.c.head_dim);
     const bool few = call->how == PL_CUDA_ATTENTION_FEW;
-    set_grid(d, &a, call->length, packed && !few ? 2 : 1);
+    const bool numbers = numbers_serve(a.c.type, a.c.head_dim);
+    set_grid(d, &a, call->length,
+             packed ? (few ? 1 : 2) : numbers ? numbers_blocks(a.c.head_dim, few) : 1);
     a.arrived = (unsigned *)scratch;
     a.parts = (float *)(a.arrived + COUNTERS);
     for (size_t m = 0, n; m < call->M; m += n) {
@@ -124,8 +126,8 @@ extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention 
         const dim3 grid(a.slots, a.c.n_kv_heads * a.chunks, (unsigned)n);
         if (packed)
             packed_run(d, a, grid, few);
-        else if (numbers_serve(a.c.type, a.c.head_dim))
-            numbers_run(d, a, grid);
+        else if (numbers)
+            numbers_run(d, a, grid, few);
         else
             rows_run(d, a, grid);
     }

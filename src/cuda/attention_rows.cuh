@@ -275,7 +275,9 @@ pleach_status rows_open(pl_cuda *d, pleach_error *err);
 void rows_run(const pl_cuda *d, const rows_args &a, dim3 grid);
 pleach_status numbers_open(pl_cuda *d, pleach_error *err);
 bool numbers_serve(pl_kv type, uint32_t head_dim);
-void numbers_run(const pl_cuda *d, const rows_args &a, dim3 grid);
+/* Blocks that a multiprocessor runs at once. */
+uint32_t numbers_blocks(uint32_t head_dim, bool few);
+void numbers_run(const pl_cuda *d, const rows_args &a, dim3 grid, bool few);
 pleach_status packed_open(pl_cuda *d, pleach_error *err);
 /* Whether the device and the type have the fast kernel. */
 bool packed_serves(const pl_cuda *d, pl_kv type, uint32_t head_dim);
