@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trellis search: blocks of 256 Gaussian numbers at the scale that is best for them, many at once
- * and the few of one feature of 4096 outputs. */
+ * The trellis search: blocks of 256 Gaussian numbers at the scale that is best for them, many at
+ * once and the few of one feature of 4096 outputs. */
 #include <math.h>
 
 #include "base/memory.h"
@@ -48,7 +48,8 @@ static pleach_status prepare(encode *e, size_t n, uint32_t k, uint32_t L, pleach
     PL_TRY(pl_cuda_alloc(d, &e->scales, n * sizeof(uint16_t), "scales", err));
     PL_TRY(pl_cuda_alloc(d, &e->codes, n * T * k / 8, "codes", err));
     PL_TRY(pl_cuda_alloc(d, &e->sums, n * sizeof(pl_cuda_block_sums), "sums", err));
-    PL_TRY(pl_cuda_alloc(d, &e->scratch, pl_cuda_viterbi_scratch(d, k, L, T, n), "the search", err));
+    PL_TRY(pl_cuda_alloc(d, &e->scratch, pl_cuda_viterbi_scratch(d, k, L, T, n), "the search",
+                         err));
     PL_TRY(fill(e, n, k, err));
     e->s = (pl_cuda_viterbi){.k = k, .L = L, .T = T, .rows = n, .blocks = 1, .src = e->src,
                              .src_stride = T, .scales = e->scales, .codes = e->codes,
@@ -63,9 +64,9 @@ static pleach_status measure(bench_cuda *b, size_t n, uint32_t k, uint32_t L, pl
     pleach_status status = prepare(&e, n, k, L, err);
     if (status == PLEACH_OK) status = bench_cuda_measure(b, queue_search, &e, 1, &seconds, err);
     if (status == PLEACH_OK)
-        bench_cuda_add(b, (bench_row){.what = n == FEW ? "encode, 1 row" : "encode", .axis = 1, .bits = (int)k,
-                                      .state_bits = (int)L, .M = n, .seconds = seconds,
-                                      .units = (double)n * T * 1e-6, .unit = "M weights/s"});
+        bench_cuda_add(b, (bench_row){.what = n == FEW ? "encode, 1 row" : "encode", .axis = 1,
+                                      .bits = (int)k, .state_bits = (int)L, .M = n,
+                                      .seconds = seconds, .units = (double)n * T * 1e-6, .unit = "M weights/s"});
     pl_cuda_free(e.src);
     pl_cuda_free(e.scales);
     pl_cuda_free(e.codes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies in, what is queued, copies out. Each call has a coder for itself: a stream, and buffers that
- * grow to the largest module and stay. Coding feature by feature keeps few multiprocessors busy, so
+ * Copies in, what is queued, copies out. Each call has a coder for itself: a stream, and buffers
+ * that grow to the largest module and stay. Coding feature by feature keeps few multiprocessors busy, so
  * several modules are coded side by side. */
 #include "coder.h"
 

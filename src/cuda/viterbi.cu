@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search. A team of threads takes a pair of blocks through all steps: each thread owns groups of
- * states, reads the minima of the groups before from shared memory, and keeps its states' values in
+ * The search. A team of threads takes a pair of blocks through all steps: each thread owns groups
+ * of states, reads the minima of the groups before from shared memory, and keeps its states' values in
  * registers. Three instructions serve a state of both blocks: subtract, square, add and take the
  * minimum. There are no back-pointers: minima go to scratch memory, and the trace recomputes the
  * 2^k candidates of the group it stands in.
@@ -30,8 +30,8 @@ template <int K_, int L_, int THREADS_> struct code {
     static constexpr int STATES = FAN * R * N;
     static constexpr int EVERY = K == 2 ? 2 : 1; /* steps from stored minima to the next */
     static constexpr int TEAMS = THREADS == 32 ? 4 : 1; /* of a block */
-    /* One more warp traces a pair while the team searches the next one. It comes with three that end
-     * at once: registers go from one group of four to the others. */
+    /* One more warp traces a pair while the team searches the next one. It comes with three that
+     * end at once: registers go from one group of four to the others. */
     static constexpr bool TRACER = THREADS == 512;
     static constexpr int BLOCK = (THREADS + 128 * TRACER) * TEAMS;
     static constexpr int REACH = L == 12 ? 80 : 192; /* numbers before the seam to start with */
@@ -458,7 +458,8 @@ __device__ __forceinline__ void work_alone(const room<C> &r, const __half2 (&v)[
  * meet when both are done. */
 template <class C>
 __device__ __forceinline__ void work_in_rounds(const room<C> &r, const __half2 (&v)[C::STATES / 2],
-                                               const pl_cuda_viterbi &s, size_t first, size_t stride)
+                                               const pl_cuda_viterbi &s, size_t first,
+                                               size_t stride)
 {
     const size_t pairs = (s.rows * s.blocks + 1) / 2;
     int turn = 0;

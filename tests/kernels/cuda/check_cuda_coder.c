@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole modules coded by the device: as good as the processor's, with and without error feedback, and
- * what is reported is what the codes stand for. */
+ * Whole modules coded by the device: as good as the processor's, with and without error feedback,
+ * and what is reported is what the codes stand for. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

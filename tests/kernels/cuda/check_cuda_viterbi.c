@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The trellis search on the device: codes that stand for the values and sums reported, the squared
- * error against the exact search's, the same bits alone and in company, and nothing written outside. */
+ * error against the exact search's, the same bits alone and in company, and nothing written
+ * outside. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +41,12 @@ static void fill_block(check *t, float *x, size_t n, uint32_t kind)
     }
 }
 
-static void make(check *t, search *s, uint32_t k, uint32_t L, uint32_t T, size_t rows, size_t blocks,
-                 bool nasty)
+static void make(check *t, search *s, uint32_t k, uint32_t L, uint32_t T, size_t rows,
+                 size_t blocks, bool nasty)
 {
     const size_t cols = blocks * T;
-    *s = (search){.shape = {.bits = k, .state_bits = L, .block = T, .axis = 1, .rows = 1, .cols = T},
+    *s = (search){.shape = {.bits = k, .state_bits = L, .block = T, .axis = 1, .rows = 1,
+                            .cols = T},
                   .n = rows * blocks, .words = (size_t)T * k / 32};
     s->s = (pl_cuda_viterbi){.k = k, .L = L, .T = T, .rows = rows, .blocks = blocks,
                              .src_stride = cols + 4 * check_below(t, 3),
