@@ -51,8 +51,8 @@ ifeq ($(NVCC),)
 else
 	$(CONFIGURE) -B build-cuda -DPLEACH_CUDA=ON -DPLEACH_WERROR=ON \
 	    -DCMAKE_CUDA_COMPILER=$(NVCC) -DCMAKE_CUDA_ARCHITECTURES=90a-real
-	ninja -C build-cuda -j $(JOBS) pleach_program check-kernels test_cache test_cuda
-	cd build-cuda && $(CTEST) -R '^(test_cache|test_cuda)$$'
+	ninja -C build-cuda -j $(JOBS) pleach_program check-kernels test_cache test_cuda test_cuda_pages
+	cd build-cuda && $(CTEST) -R '^(test_cache|test_cuda|test_cuda_pages)$$'
 endif
 
 check-full: export PLEACH_KILLS = 300
