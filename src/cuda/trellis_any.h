@@ -19,8 +19,8 @@ extern "C" {
 bool pl_cuda_trellis_any_serves(const pl_cuda *d, const pl_cuda_trellis *w, size_t M); /* true */
 size_t pl_cuda_trellis_any_scratch(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
 void pl_cuda_trellis_any_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch);
-/* n products of as many rows: those of one axis, k and L share a launch. Scratch: the sum of theirs.
- * The results have the same bits. */
+/* n products of as many rows: those of one axis, k and L share a launch. Scratch: the sum of
+ * theirs. The results have the same bits. */
 void pl_cuda_trellis_any_run_all(const pl_cuda *d, const pl_cuda_product *p, size_t n,
                                  void *scratch);
 
