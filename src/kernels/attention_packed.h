@@ -25,7 +25,7 @@ pl_attend_prepare_fn pl_attend_prepare_c; /* the numbers as they are, then the s
  *   keys, values   pages of one head, at even addresses; what lies behind their first n positions
  *                  may be anything
  * Bounded: sums may be ordered as the level likes; against exact attention on the decoded page the
- * error is below 2e-4 of the result's size, tested. A row's bits do not depend on the rows beside it, nor on
+ * error is below 5e-4 of the result's size, tested. A row's bits do not depend on the rows beside it, nor on
  * positions it does not see; a NaN scale reaches the rows that see it and no others. */
 typedef void pl_attend_packed_fn(const pl_attend_tile *t, const struct pl_turboquant *type,
                                  const uint8_t *keys, const uint8_t *values, size_t n);

@@ -178,7 +178,7 @@ static void check_edges(check *t, const pl_kernels *isa, problem *p, const float
 
 static void check_type(check *t, const pl_kernels *isa, const pl_turboquant *type, int rounds)
 {
-    const double limit = 2e-4;
+    const double limit = 5e-4;
     for (int round = 0; check_round(t, round, rounds); round++) {
         check_release(t);
         problem p = {.type = *type};
