@@ -20,13 +20,11 @@ static value by_path(rendering *r, const value *v, text path)
     for (size_t i = 0; i <= path.size && !jinja_failed(r);) {
         size_t dot = jinja_text_find(path, (text){.bytes = ".", .size = 1}, i);
         text name = jinja_text_part(path, i, dot == SIZE_MAX ? path.size : dot);
-        builder b = {0};
-        jinja_build_bytes(r, &b, name.bytes, name.size, false);
-        jinja_build_bytes(r, &b, "", 1, false);
+        const char *word = jinja_c_string(r, name);
         if (jinja_failed(r)) break;
         char *end;
-        value key = make_int(strtol(b.bytes, &end, 10));
-        if (*end || end == b.bytes) key = make_text((text){.bytes = b.bytes, .size = name.size});
+        value key = make_int(strtol(word, &end, 10));
+        if (*end || end == word) key = make_text((text){.bytes = word, .size = name.size});
         at = jinja_get_item(r, &at, &key);
         i += name.size + 1;
     }
@@ -168,20 +166,28 @@ static value tojson_filter(rendering *r, const value *v, const arguments *a)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* A text as a number, blanks round it left out. False where it is none. */
+static bool read_number(text t, double *real, int64_t *whole)
+{
+    char digits[64], *end;
+    t = jinja_strip_text(t, NULL, true, true);
+    size_t n = PL_MIN(t.size, sizeof digits - 1);
+    memcpy(digits, t.bytes, n);
+    digits[n] = 0;
+    *real = strtod(digits, &end);
+    if (end == digits || *end || t.size != n) return false;
+    *whole = strtoll(digits, &end, 10);
+    if (*end) *whole = fabs(*real) < 9e18 ? (int64_t)*real : 0;
+    return true;
+}
+
 static value int_filter(rendering *r, const value *v, const arguments *a)
 {
-    int64_t otherwise = jinja_int_argument(r, a, 0, "default", 0);
-    if (v->kind == KIND_STRING) {
-        char digits[64], *end;
-        text t = jinja_strip_text(v->text, NULL, true, true);
-        size_t n = PL_MIN(t.size, sizeof digits - 1);
-        memcpy(digits, t.bytes, n);
-        digits[n] = 0;
-        double x = strtod(digits, &end);
-        if (end == digits || *end || t.size != n || !(fabs(x) < 9e18)) return make_int(otherwise);
-        long long i = strtoll(digits, &end, 10);
-        return make_int(*end ? (int64_t)x : i);
-    }
+    int64_t otherwise = jinja_int_argument(r, a, 0, "default", 0), whole;
+    double real;
+    if (v->kind == KIND_STRING)
+        return make_int(read_number(v->text, &real, &whole) && fabs(real) < 9e18 ? whole
+                                                                                 : otherwise);
     if (v->kind == KIND_FLOAT) return make_int(fabs(v->real) < 9e18 ? (int64_t)v->real : otherwise);
     if (v->kind == KIND_BOOL) return make_int(v->boolean);
     return make_int(v->kind == KIND_INT ? v->integer : otherwise);
@@ -192,15 +198,10 @@ static value float_filter(rendering *r, const value *v, const arguments *a)
     const value *given = jinja_argument(a, 0, "default");
     double otherwise = given && jinja_is_number(given) ? jinja_as_real(given) : 0;
     (void)r;
-    if (v->kind == KIND_STRING) {
-        char digits[64], *end;
-        text t = jinja_strip_text(v->text, NULL, true, true);
-        size_t n = PL_MIN(t.size, sizeof digits - 1);
-        memcpy(digits, t.bytes, n);
-        digits[n] = 0;
-        double x = strtod(digits, &end);
-        return make_real(end == digits || *end || t.size != n ? otherwise : x);
-    }
+    double real;
+    int64_t whole;
+    if (v->kind == KIND_STRING)
+        return make_real(read_number(v->text, &real, &whole) ? real : otherwise);
     return make_real(jinja_is_number(v) ? jinja_as_real(v) : otherwise);
 }
 
@@ -506,13 +507,11 @@ static value map_filter(rendering *r, const value *v, const arguments *a)
     text name = a->n ? jinja_to_text(r, &a->items[0]) : (text){.bytes = ""};
     arguments more = rest(a, 1);
     list *l = jinja_make_list(r);
-    builder b = {0};
-    jinja_build_bytes(r, &b, name.bytes, name.size, false);
-    jinja_build_bytes(r, &b, "", 1, false);
+    const char *word = jinja_c_string(r, name);
     if (!a->n && !attribute) return jinja_fail(r, "map wants a filter or an attribute");
     for (size_t i = 0; i < items->n && jinja_count_step(r); i++) {
         value item = attribute ? by_path(r, &items->items[i], jinja_to_text(r, attribute))
-                               : jinja_apply_filter(r, b.bytes, &items->items[i], &more);
+                               : jinja_apply_filter(r, word, &items->items[i], &more);
         if (item.kind == KIND_UNDEFINED && attribute && otherwise) item = *otherwise;
         jinja_list_add(r, l, item);
     }
@@ -526,19 +525,16 @@ static value selected(rendering *r, const value *v, const arguments *a, bool by_
     const list *items = items_if_any(r, v);
     arguments more = rest(a, by_attribute);
     list *l = jinja_make_list(r);
-    builder b = {0};
     text name = more.n ? jinja_to_text(r, &more.items[0]) : (text){.bytes = ""};
-    jinja_build_bytes(r, &b, name.bytes, name.size, false);
-    jinja_build_bytes(r, &b, "", 1, false);
+    const char *word = jinja_c_string(r, name);
     if (by_attribute && !a->n) return jinja_fail(r, "selectattr wants an attribute");
     if (jinja_failed(r)) return make_none();
-    if (more.n && !jinja_has_test(b.bytes))
-        return jinja_fail(r, "there is no test '%.40s'", b.bytes);
+    if (more.n && !jinja_has_test(word)) return jinja_fail(r, "there is no test '%.40s'", word);
     arguments with = rest(&more, 1);
     for (size_t i = 0; i < items->n && jinja_count_step(r); i++) {
         value item = by_attribute ? by_path(r, &items->items[i], jinja_to_text(r, &a->items[0]))
                                   : items->items[i];
-        bool yes = more.n ? jinja_apply_test(r, b.bytes, &item, &with) : jinja_truth(&item);
+        bool yes = more.n ? jinja_apply_test(r, word, &item, &with) : jinja_truth(&item);
         if (yes == keep) jinja_list_add(r, l, items->items[i]);
     }
     return jinja_list_value(l);

@@ -517,6 +517,16 @@ static void close_block(parser *p)
     need(p, TOKEN_BLOCK_CLOSE, NULL, "%}");
 }
 
+/* The rest of a block's tag, and its inside up to the word that ends it. */
+static node *parse_inside(parser *p, const char *end)
+{
+    const char *const ends[] = {end, NULL};
+    close_block(p);
+    node *n = parse_body(p, ends);
+    need(p, TOKEN_NAME, end, end);
+    return n;
+}
+
 static const char *const end_if[] = {"elif", "else", "endif", NULL};
 static const char *const end_for[] = {"else", "endfor", NULL};
 
@@ -588,7 +598,6 @@ static node *parse_for(parser *p)
 
 static node *parse_set(parser *p)
 {
-    static const char *const end_set[] = {"endset", NULL};
     node *n = make(p, NODE_SET);
     n->a = parse_target(p);
     if (take_symbol(p, "=")) {
@@ -596,9 +605,7 @@ static node *parse_set(parser *p)
         return n;
     }
     while (take_symbol(p, "|")) n->c = parse_filter(p, n->c);
-    close_block(p);
-    n->body = parse_body(p, end_set);
-    need(p, TOKEN_NAME, "endset", "endset");
+    n->body = parse_inside(p, "endset");
     return n;
 }
 
@@ -618,44 +625,34 @@ static void parse_parameters(parser *p, node *n)
 
 static node *parse_macro(parser *p)
 {
-    static const char *const end_macro[] = {"endmacro", NULL};
     node *n = take_name(p, NODE_MACRO);
     parse_parameters(p, n);
-    close_block(p);
-    n->body = parse_body(p, end_macro);
-    need(p, TOKEN_NAME, "endmacro", "endmacro");
+    n->body = parse_inside(p, "endmacro");
     take_word(p, n->name ? n->name : "");
     return n;
 }
 
 static node *parse_call_block(parser *p)
 {
-    static const char *const end_call[] = {"endcall", NULL};
     node *n = make(p, NODE_CALL_BLOCK);
     if (is_symbol(p, "(")) parse_parameters(p, n);
     n->a = parse_expression(p);
     if (p->status == PLEACH_OK && n->a->kind != NODE_CALL) expected(p, "a call");
-    close_block(p);
-    n->body = parse_body(p, end_call);
-    need(p, TOKEN_NAME, "endcall", "endcall");
+    n->body = parse_inside(p, "endcall");
     return n;
 }
 
 static node *parse_filter_block(parser *p)
 {
-    static const char *const end_filter[] = {"endfilter", NULL};
     node *n = make(p, NODE_FILTER_BLOCK);
     do n->a = parse_filter(p, n->a);
     while (take_symbol(p, "|"));
-    close_block(p);
-    n->body = parse_body(p, end_filter);
-    need(p, TOKEN_NAME, "endfilter", "endfilter");
+    n->body = parse_inside(p, "endfilter");
     return n;
 }
 
 static node *parse_with(parser *p)
 {
-    static const char *const end_with[] = {"endwith", NULL};
     node *n = make(p, NODE_WITH);
     while (p->status == PLEACH_OK && !is(p, TOKEN_BLOCK_CLOSE, NULL)) {
         node *set = make(p, NODE_SET);
@@ -665,19 +662,7 @@ static node *parse_with(parser *p)
         add_child(p, n, set);
         if (!is(p, TOKEN_BLOCK_CLOSE, NULL)) need_symbol(p, ",");
     }
-    close_block(p);
-    n->body = parse_body(p, end_with);
-    need(p, TOKEN_NAME, "endwith", "endwith");
-    return n;
-}
-
-/* {% generation %} marks the assistant's words for training: it renders as what it holds. */
-static node *parse_generation(parser *p)
-{
-    static const char *const end_generation[] = {"endgeneration", NULL};
-    close_block(p);
-    node *n = parse_body(p, end_generation);
-    need(p, TOKEN_NAME, "endgeneration", "endgeneration");
+    n->body = parse_inside(p, "endwith");
     return n;
 }
 
@@ -690,7 +675,8 @@ static node *parse_statement(parser *p)
     if (take_word(p, "call")) return parse_call_block(p);
     if (take_word(p, "filter")) return parse_filter_block(p);
     if (take_word(p, "with")) return parse_with(p);
-    if (take_word(p, "generation")) return parse_generation(p);
+    /* It marks the assistant's words for training, and renders as what it holds. */
+    if (take_word(p, "generation")) return parse_inside(p, "endgeneration");
     if (take_word(p, "break")) return make(p, NODE_BREAK);
     if (take_word(p, "continue")) return make(p, NODE_CONTINUE);
     if (!is(p, TOKEN_NAME, NULL)) return expected(p, "a statement");

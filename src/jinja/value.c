@@ -198,6 +198,14 @@ text jinja_build_end(const builder *b)
         .bytes = b->size ? b->bytes : "", .said = b->any_said ? b->said : NULL, .size = b->size};
 }
 
+const char *jinja_c_string(rendering *r, text t)
+{
+    char *copy = jinja_take(r, t.size + 1);
+    if (!copy) return "";
+    if (t.size) memcpy(copy, t.bytes, t.size);
+    return copy;
+}
+
 text jinja_text_join(rendering *r, text a, text b)
 {
     builder out = {0};
@@ -455,14 +463,10 @@ value jinja_get_item(rendering *r, const value *v, const value *key)
         return make_text(jinja_text_part(v->text, at, to));
     }
     if (key->kind != KIND_STRING) return make_undefined("an item");
-    builder name = {0};
-    jinja_build_bytes(r, &name, key->text.bytes, key->text.size, false);
-    jinja_build_bytes(r, &name, "", 1, false);
+    const char *name = jinja_c_string(r, key->text);
     if (jinja_failed(r)) return make_none();
-    if (v->kind != KIND_DICT && v->kind != KIND_NAMESPACE)
-        return jinja_get_attribute(r, v, name.bytes);
-    return jinja_has_method(v, name.bytes) ? method_of(r, v, name.bytes)
-                                           : make_undefined(name.bytes);
+    if (v->kind != KIND_DICT && v->kind != KIND_NAMESPACE) return jinja_get_attribute(r, v, name);
+    return jinja_has_method(v, name) ? method_of(r, v, name) : make_undefined(name);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */

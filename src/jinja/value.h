@@ -134,6 +134,9 @@ size_t jinja_text_length(text t);    /* characters */
 /* Byte at which character i begins; the size from the end on. */
 size_t jinja_text_offset(text t, size_t i);
 
+/* The bytes, NUL-terminated in the arena; "" after failing. */
+const char *jinja_c_string(rendering *r, text t);
+
 /* A text under construction. */
 typedef struct builder {
     char *bytes;
