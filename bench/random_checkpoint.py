@@ -13,6 +13,8 @@ import random
 import struct
 import sys
 
+from random_shapes import linear_layers, llama_config
+
 BF16_ONE = struct.pack("<H", 0x3F80)
 PIECE = 1 << 20  # numbers that are drawn; tensors are made of them from random places on
 
@@ -35,14 +37,7 @@ def describe(args):
     tensors = {"model.embed_tokens.weight": [args.vocabulary, args.hidden]}
     for i in range(args.layers):
         layer = f"model.layers.{i}."
-        for name, out, inputs in (
-                ("self_attn.q_proj", args.heads * head, args.hidden),
-                ("self_attn.k_proj", args.kv_heads * head, args.hidden),
-                ("self_attn.v_proj", args.kv_heads * head, args.hidden),
-                ("self_attn.o_proj", args.hidden, args.heads * head),
-                ("mlp.gate_proj", args.mlp, args.hidden),
-                ("mlp.up_proj", args.mlp, args.hidden),
-                ("mlp.down_proj", args.hidden, args.mlp)):
+        for name, out, inputs in linear_layers(args, head):
             tensors[layer + name + ".weight"] = [out, inputs]
         tensors[layer + "input_layernorm.weight"] = [args.hidden]
         tensors[layer + "post_attention_layernorm.weight"] = [args.hidden]
@@ -51,13 +46,7 @@ def describe(args):
 
 
 def config(args):
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-            "hidden_size": args.hidden, "intermediate_size": args.mlp,
-            "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
-            "num_key_value_heads": args.kv_heads, "head_dim": args.hidden // args.heads,
-            "vocab_size": args.vocabulary, "max_position_embeddings": 4096,
-            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
-            "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+    return llama_config(args, args.hidden // args.heads)
 
 
 def normal_numbers():

@@ -12,6 +12,8 @@ import os
 import struct
 import sys
 
+from random_shapes import linear_layers, llama_config
+
 FP16_SCALE = struct.pack("<e", 0.01)
 BF16_ONE = struct.pack("<H", 0x3F80)
 PIECE = 1 << 20
@@ -97,14 +99,7 @@ def describe(args):
     tensors["model.embed_tokens.biases"] = ("F16", shape, 2 * groups, struct.pack("<e", -0.128))
     for i in range(args.layers):
         layer = f"model.layers.{i}."
-        for name, out, inputs in (
-                ("self_attn.q_proj", args.heads * head, args.hidden),
-                ("self_attn.k_proj", args.kv_heads * head, args.hidden),
-                ("self_attn.v_proj", args.kv_heads * head, args.hidden),
-                ("self_attn.o_proj", args.hidden, args.heads * head),
-                ("mlp.gate_proj", args.mlp, args.hidden),
-                ("mlp.up_proj", args.mlp, args.hidden),
-                ("mlp.down_proj", args.hidden, args.mlp)):
+        for name, out, inputs in linear_layers(args, head):
             write_packed(tensors, modules, layer + name, out, inputs, args)
         write_ones(tensors, layer + "input_layernorm.weight", args.hidden)
         write_ones(tensors, layer + "post_attention_layernorm.weight", args.hidden)
@@ -114,14 +109,8 @@ def describe(args):
 
 def config(args, modules):
     quantization = {"group_size": 64, "bits": 8, "mode": "affine", **modules}
-    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-            "hidden_size": args.hidden, "intermediate_size": args.mlp,
-            "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
-            "num_key_value_heads": args.kv_heads, "head_dim": args.head_dim,
-            "vocab_size": args.vocabulary, "max_position_embeddings": 4096,
-            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
-            "tie_word_embeddings": True, "torch_dtype": "bfloat16",
-            "quantization": quantization, "quantization_config": quantization}
+    return {**llama_config(args, args.head_dim), "quantization": quantization,
+            "quantization_config": quantization}
 
 
 def write(path, tensors):
