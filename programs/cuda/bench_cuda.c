@@ -109,6 +109,26 @@ const void *bench_cuda_copy(const bench_cuda *b, size_t bytes, int i)
     return b->codes + (size_t)i % (BENCH_CODES / step) * step;
 }
 
+bench_cuda_product bench_cuda_make_product(const bench_cuda *b, size_t out, size_t in, int axis,
+                                           int k, int L, size_t M)
+{
+    bench_cuda_product p = {.b = b, .bytes = out * in / 8 * (size_t)k};
+    p.shape = (pleach_trellis){.bits = (uint32_t)k, .state_bits = (uint32_t)L, .block = 256,
+                               .axis = (uint32_t)axis, .rows = axis ? out : in,
+                               .cols = axis ? in : out};
+    p.p = (pl_cuda_product){.in = in, .out = out, .M = M, .x = b->x, .x_stride = in, .y = b->y,
+                            .y_stride = out};
+    return p;
+}
+
+pl_cuda_trellis bench_cuda_weight(const bench_cuda_product *p, int i)
+{
+    /* Only read. */
+    void *codes = (void *)(uintptr_t)bench_cuda_copy(p->b, p->bytes, i);
+    return (pl_cuda_trellis){.shape = p->shape, .units = true, .codes = codes,
+                             .scales = p->b->scales};
+}
+
 typedef struct reading {
     const bench_cuda *b;
     size_t bytes;

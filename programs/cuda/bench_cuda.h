@@ -8,7 +8,7 @@
 #include <cublas_v2.h>
 #include <stdint.h>
 
-#include "cuda/device.h"
+#include "cuda/trellis.h"
 
 enum {
     BENCH_WIDE = 17408, /* a feed-forward layer of a 27B model */
@@ -51,6 +51,19 @@ pleach_status bench_cuda_measure(bench_cuda *b, void (*queue)(void *user, int i)
 /* Where copy i of operands of `bytes` bytes begins among the random bytes; copies differ until
  * they fill them. */
 const void *bench_cuda_copy(const bench_cuda *b, size_t bytes, int i);
+
+/* A product with a trellis weight in units, T = 256: what stays the same from call to call. */
+typedef struct bench_cuda_product {
+    const bench_cuda *b;
+    pl_cuda_product p; /* without a weight */
+    pleach_trellis shape;
+    size_t bytes;
+} bench_cuda_product;
+bench_cuda_product bench_cuda_make_product(const bench_cuda *b, size_t out, size_t in, int axis,
+                                           int k, int L, size_t M);
+/* Copy i of its weight. */
+pl_cuda_trellis bench_cuda_weight(const bench_cuda_product *p, int i);
+
 /* Seconds that reading `bytes` takes. */
 pleach_status bench_cuda_roof(bench_cuda *b, size_t bytes, double *seconds, pleach_error *err);
 /* Seconds of x W^T in bf16 by cuBLAS, W [out][in], x [M][in]. */

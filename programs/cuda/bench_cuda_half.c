@@ -11,52 +11,35 @@
 enum { CALLS = 24 };
 
 typedef struct product {
-    const bench_cuda *b;
-    pl_cuda_product p;
-    pleach_trellis shape;
-    size_t bytes;
+    bench_cuda_product of;
     void *scratch; /* or the expanded weights */
     bool many;
 } product;
 
-static pl_cuda_trellis weight(const product *p, int i)
-{
-    /* Only read. */
-    void *codes = (void *)(uintptr_t)bench_cuda_copy(p->b, p->bytes, i);
-    return (pl_cuda_trellis){.shape = p->shape, .units = true, .codes = codes,
-                             .scales = p->b->scales};
-}
-
 static void queue(void *user, int i)
 {
     const product *p = user;
-    pl_cuda_trellis w = weight(p, i);
-    pl_cuda_product job = p->p;
+    pl_cuda_trellis w = bench_cuda_weight(&p->of, i);
+    pl_cuda_product job = p->of.p;
     job.w = &w;
-    (p->many ? pl_cuda_trellis_many_run : pl_cuda_trellis_half_run)(p->b->d, &job, p->scratch);
+    (p->many ? pl_cuda_trellis_many_run : pl_cuda_trellis_half_run)(p->of.b->d, &job, p->scratch);
 }
 
 static void queue_expand(void *user, int i)
 {
     const product *p = user;
-    pl_cuda_trellis w = weight(p, i);
-    pl_cuda_trellis_expand(p->b->d, &w, 0, w.shape.rows, p->scratch, w.shape.cols);
+    pl_cuda_trellis w = bench_cuda_weight(&p->of, i);
+    pl_cuda_trellis_expand(p->of.b->d, &w, 0, w.shape.rows, p->scratch, w.shape.cols);
 }
 
 static product make(bench_cuda *b, size_t out, size_t in, int axis, int k, size_t M)
 {
-    product p = {.b = b, .bytes = out * in / 8 * (size_t)k};
-    p.shape = (pleach_trellis){.bits = (uint32_t)k, .state_bits = 12, .block = 256,
-                               .axis = (uint32_t)axis, .rows = axis ? out : in,
-                               .cols = axis ? in : out};
-    p.p = (pl_cuda_product){.in = in, .out = out, .M = M, .x = b->x, .x_stride = in, .y = b->y,
-                            .y_stride = out};
-    return p;
+    return (product){.of = bench_cuda_make_product(b, out, in, axis, k, 12, M)};
 }
 
 static pleach_status measure_product(bench_cuda *b, product p, bench_row row, pleach_error *err)
 {
-    const pl_cuda_trellis w = weight(&p, 0);
+    const pl_cuda_trellis w = bench_cuda_weight(&p.of, 0);
     p.many = pl_cuda_trellis_many_serves(b->d, &w, row.M);
     size_t bytes = (p.many ? pl_cuda_trellis_many_scratch
                            : pl_cuda_trellis_half_scratch)(b->d, &w, row.M);

@@ -9,48 +9,32 @@
 enum { CALLS = 48 };
 
 typedef struct product {
-    const bench_cuda *b;
-    pl_cuda_product p;
-    pleach_trellis shape;
-    size_t bytes;
+    bench_cuda_product of;
     bool swiglu;
 } product;
-
-static pl_cuda_trellis weight(const product *p, int i)
-{
-    /* Only read. */
-    void *codes = (void *)(uintptr_t)bench_cuda_copy(p->b, p->bytes, i);
-    return (pl_cuda_trellis){.shape = p->shape, .units = true, .codes = codes,
-                             .scales = p->b->scales};
-}
 
 static void queue(void *user, int i)
 {
     const product *p = user;
-    pl_cuda_trellis gate = weight(p, 2 * i), up = weight(p, 2 * i + 1);
-    pl_cuda_product a = p->p, b = p->p;
+    pl_cuda_trellis gate = bench_cuda_weight(&p->of, 2 * i);
+    pl_cuda_trellis up = bench_cuda_weight(&p->of, 2 * i + 1);
+    pl_cuda_product a = p->of.p, b = p->of.p;
     a.w = &gate;
     b.w = &up;
     if (p->swiglu)
-        pl_cuda_trellis_limbs_swiglu(p->b->d, &a, &b, NULL);
+        pl_cuda_trellis_limbs_swiglu(p->of.b->d, &a, &b, NULL);
     else
-        pl_cuda_trellis_limbs_run(p->b->d, &a, NULL);
+        pl_cuda_trellis_limbs_run(p->of.b->d, &a, NULL);
 }
 
 static product make(bench_cuda *b, size_t out, size_t in, int axis, int k, int L, size_t M)
 {
-    product p = {.b = b, .bytes = out * in / 8 * (size_t)k};
-    p.shape = (pleach_trellis){.bits = (uint32_t)k, .state_bits = (uint32_t)L, .block = 256,
-                               .axis = (uint32_t)axis, .rows = axis ? out : in,
-                               .cols = axis ? in : out};
-    p.p = (pl_cuda_product){.in = in, .out = out, .M = M, .x = b->x, .x_stride = in, .y = b->y,
-                            .y_stride = out};
-    return p;
+    return (product){.of = bench_cuda_make_product(b, out, in, axis, k, L, M)};
 }
 
 static pleach_status measure(bench_cuda *b, product p, bench_row row, pleach_error *err)
 {
-    const pl_cuda_trellis w = weight(&p, 0);
+    const pl_cuda_trellis w = bench_cuda_weight(&p.of, 0);
     bool served = p.swiglu ? pl_cuda_trellis_limbs_swiglu_serves(b->d, &w, &w, row.M)
                            : pl_cuda_trellis_limbs_serves(b->d, &w, row.M);
     if (!served) return PLEACH_OK;
@@ -88,7 +72,7 @@ static pleach_status measure_swiglu(bench_cuda *b, pleach_error *err)
             for (int k = 2; k <= 4; k++) {
                 product p = make(b, BENCH_WIDE, BENCH_NARROW, axis, k, 12, sizes[i]);
                 p.swiglu = true;
-                PL_TRY(bench_cuda_roof(b, 2 * p.bytes, &roof, err));
+                PL_TRY(bench_cuda_roof(b, 2 * p.of.bytes, &roof, err));
                 PL_TRY(measure(b, p,
                                (bench_row){.what = "gate+up+SwiGLU", .out = BENCH_WIDE,
                                            .in = BENCH_NARROW, .M = sizes[i], .axis = axis,
