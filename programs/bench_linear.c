@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "bench.h"
 #include "console.h"
+#include "model/forward.h"
 #include "runtime/engine.h"
 
 typedef struct linears {
@@ -28,12 +29,9 @@ static size_t scratch_bytes(const pl_compute *c, const pl_transformer *t)
     const pl_linear *head = &t->head;
     size_t most = pl_linear_scratch(c, &head, 1, 1);
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
-        const pl_linear *all[PL_LAYER_LINEARS];
-        pl_layer_linears(&t->layers[i], all);
-        size_t together[] = {pl_linear_scratch(c, all, 3, 1), pl_linear_scratch(c, all + 3, 1, 1),
-                             pl_linear_scratch(c, all + 4, 2, 1),
-                             pl_linear_scratch(c, all + 6, 1, 1)};
-        for (size_t k = 0; k < PL_COUNT(together); k++) most = PL_MAX(most, together[k]);
+        const pl_layer *l = &t->layers[i];
+        most = PL_MAX(most, pl_forward_attention_scratch(&l->attention, c, 1));
+        most = PL_MAX(most, pl_forward_mlp_scratch(&l->mlp, c, 1));
     }
     return most;
 }
@@ -45,11 +43,13 @@ static void apply_all(const linears *l)
     const pl_linear *head = &t->head;
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
         const pl_layer *layer = &t->layers[i];
-        const pl_linear *qkv[] = {&layer->q, &layer->k, &layer->v};
-        const pl_linear *o = &layer->o, *down = &layer->down;
+        const pl_attention_part *a = &layer->attention;
+        const pl_mlp_part *mlp = &layer->mlp;
+        const pl_linear *qkv[] = {&a->q, &a->k, &a->v};
+        const pl_linear *o = &a->o, *down = &mlp->down;
         pl_linear_apply(c, qkv, 3, l->x, 1, l->y, l->scratch);
         pl_linear_apply(c, &o, 1, l->x, 1, l->y, l->scratch);
-        pl_linear_swiglu(c, &layer->gate, &layer->up, l->x, 1, l->y[0], l->y[1], l->scratch);
+        pl_linear_swiglu(c, &mlp->gate, &mlp->up, l->x, 1, l->y[0], l->y[1], l->scratch);
         pl_linear_apply(c, &down, 1, l->x, 1, l->y, l->scratch);
     }
     pl_linear_apply(c, &head, 1, l->x, 1, l->y, l->scratch);

@@ -134,7 +134,7 @@ static void turn_row(void *job, size_t m, int thread)
     const rows_job *j = job;
     const pl_config *g = j->b->t->config;
     const pl_kernels *k = &j->b->c->kernels;
-    size_t half = g->rope.dims / 2, width = (size_t)j->heads * g->head_dim;
+    size_t half = j->b->t->ropes[0].half, width = (size_t)j->heads * g->head_dim;
     float *row = j->to + m * width;
     (void)thread;
     if (j->gain) memcpy(j->raw + m * width, row, width * sizeof *row);
@@ -159,7 +159,7 @@ static void attend(const pl_block *b, pl_tape *tape)
                                            .n_heads = g->n_heads,
                                            .n_kv_heads = g->n_kv_heads,
                                            .head_dim = g->head_dim,
-                                           .window = b->layer->window,
+                                           .window = b->layer->attention.window,
                                            .n = tape->n,
                                            .q = tape->q,
                                            .k = tape->k,
@@ -189,8 +189,8 @@ void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n
     apply(b, PL_BLOCK_Q, tape->normed1, n, false, tape->q);
     apply(b, PL_BLOCK_K, tape->normed1, n, false, tape->k);
     apply(b, PL_BLOCK_V, tape->normed1, n, false, tape->v);
-    turn_heads(b, tape, tape->q, tape->q_raw, g->n_heads, l->q_norm);
-    turn_heads(b, tape, tape->k, tape->k_raw, g->n_kv_heads, l->k_norm);
+    turn_heads(b, tape, tape->q, tape->q_raw, g->n_heads, l->attention.q_norm);
+    turn_heads(b, tape, tape->k, tape->k_raw, g->n_kv_heads, l->attention.k_norm);
     attend(b, tape);
     memcpy(tape->h, x, bytes);
     apply(b, PL_BLOCK_O, tape->mixed, n, true, tape->h);

@@ -15,8 +15,17 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 
-enum { PL_BLOCK_LINEARS = PL_LAYER_LINEARS }; /* in the config's order */
-enum { PL_BLOCK_Q, PL_BLOCK_K, PL_BLOCK_V, PL_BLOCK_O, PL_BLOCK_GATE, PL_BLOCK_UP, PL_BLOCK_DOWN };
+/* In the config's order. */
+enum {
+    PL_BLOCK_Q,
+    PL_BLOCK_K,
+    PL_BLOCK_V,
+    PL_BLOCK_O,
+    PL_BLOCK_GATE,
+    PL_BLOCK_UP,
+    PL_BLOCK_DOWN,
+    PL_BLOCK_LINEARS
+};
 
 /* A block's matrices in f32, rotations undone. */
 typedef struct pl_block {

@@ -69,7 +69,7 @@ static void turn_back_row(void *job, size_t m, int thread)
     const rows_job *j = job;
     const pl_config *g = j->b->t->config;
     const pl_kernels *k = &j->b->c->kernels;
-    size_t D = g->head_dim, half = g->rope.dims / 2;
+    size_t D = g->head_dim, half = j->b->t->ropes[0].half;
     (void)thread;
     for (uint32_t h = 0; h < j->heads; h++) {
         size_t at = (m * j->heads + h) * D;
@@ -94,8 +94,8 @@ static void attention_gradient(const pl_block *b, const pl_tape *tape)
     pull(b, tape, PL_BLOCK_O, false, tape->scratch);
     pl_chunk_attention_backward(&tape->attention, tape->scratch, dq, dk,
                                 tape->gradient[PL_BLOCK_V]);
-    turn_back(b, tape, dq, tape->q_raw, g->n_heads, b->layer->q_norm);
-    turn_back(b, tape, dk, tape->k_raw, g->n_kv_heads, b->layer->k_norm);
+    turn_back(b, tape, dq, tape->q_raw, g->n_heads, b->layer->attention.q_norm);
+    turn_back(b, tape, dk, tape->k_raw, g->n_kv_heads, b->layer->attention.k_norm);
 }
 
 void pl_block_backward(const pl_block *b, pl_tape *tape, const float *dy, float *dx)

@@ -199,8 +199,9 @@ static pleach_status all_passes(calibration *k, visit *v, pleach_error *err)
 /* The pages of the source that the block's weights were read from. */
 static void release_source(const pl_layer *l)
 {
-    const pl_linear *linears[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-    for (size_t i = 0; i < PL_COUNT(linears); i++)
+    const pl_linear *linears[PL_BLOCK_LINEARS];
+    size_t n = pl_layer_linears(l, linears);
+    for (size_t i = 0; i < n; i++)
         pl_map_release(linears[i]->w.weight->data, linears[i]->w.weight->n_bytes);
 }
 

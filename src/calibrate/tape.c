@@ -65,9 +65,10 @@ uint64_t pl_tape_memory(const pl_config *config, size_t capacity, bool backward)
 
 static void fill_rope(pl_tape *tape, const pl_transformer *t)
 {
-    size_t half = t->config->rope.dims / 2;
+    const pl_rope *r = &t->ropes[0];
+    size_t half = r->half;
     for (size_t m = 0; m < tape->capacity; m++)
-        pl_rope_table(t->rope_frequencies, half, m, t->rope_scale, tape->cos + m * half,
+        pl_rope_table(r->frequencies, half, m, r->scale, tape->cos + m * half,
                       tape->sin + m * half);
     for (size_t i = 0; tape->minus_sin && i < tape->capacity * half; i++)
         tape->minus_sin[i] = -tape->sin[i];

@@ -107,7 +107,7 @@ static void attention_block(const work *w, uint32_t i, size_t from)
     const pl_cuda_linear *qkv[] = {&l->q, &l->k, &l->v}, *o = &l->o;
     float *outputs[] = {s->q, s->k, s->v}, *update = s->update + from * g->hidden_size;
     pl_cuda_kv cache = pl_cuda_layout_kv(w->layout, i, g->n_kv_heads, g->head_dim,
-                                         w->m->t->layers[i].window);
+                                         w->m->t->layers[i].attention.window);
     pl_cuda_linear_apply(w->m->d, qkv, 3, s->norm, l->attention_rotated, w->n, outputs, s->linear);
     turn(w, l);
     pl_cuda_kv_put(w->m->d, &cache, w->in.rows, w->n, s->k, K, s->v, K);
@@ -136,7 +136,7 @@ static void queue_layers(const work *w, size_t first)
     const pl_config *g = m->t->config;
     pl_cuda_linear_rows(m->d, &m->embedding, w->in.ids, w->n, m->w.x);
     pl_cuda_rope_table(m->d, m->w.cos, m->w.sin, w->in.positions, m->frequencies, g->rope.dims / 2,
-                       w->n, m->t->rope_scale);
+                       w->n, m->t->ropes[0].scale);
     for (uint32_t i = 0; i < g->n_layers; i++) {
         const pl_cuda_layer *l = &m->layers[i];
         /* Nobody asks the last layer for more than the rows that get logits. */

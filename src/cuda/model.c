@@ -12,6 +12,8 @@
 /* Left to the driver, captured graphs and page tables. */
 #define RESERVE ((size_t)64 << 20)
 
+enum { LAYER_LINEARS = 7 }; /* of the families that run here */
+
 /* One for each device, whatever the models on it: blocks of a kernel may wait for each other, and
  * two such kernels side by side, neither with room for all its blocks, would wait for ever. */
 enum { LOCKS = 64 };
@@ -79,9 +81,9 @@ static uint64_t model_bytes(const pl_transformer *t)
     uint64_t bytes = linear_bytes(&t->embedding);
     if (!t->config->tie_embeddings) bytes += linear_bytes(&t->head);
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
-        const pl_linear *list[PL_LAYER_LINEARS];
+        const pl_linear *list[LAYER_LINEARS];
         pl_layer_linears(&t->layers[i], list);
-        for (int j = 0; j < PL_LAYER_LINEARS; j++) bytes += linear_bytes(list[j]);
+        for (int j = 0; j < LAYER_LINEARS; j++) bytes += linear_bytes(list[j]);
     }
     return bytes;
 }
@@ -108,11 +110,11 @@ static pleach_status open_layer(pl_cuda_model *m, uint32_t i, pleach_error *err)
 {
     const pl_layer *from = &m->t->layers[i];
     pl_cuda_layer *l = &m->layers[i];
-    const pl_linear *host[PL_LAYER_LINEARS];
-    pl_cuda_linear *to[PL_LAYER_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
+    const pl_linear *host[LAYER_LINEARS];
+    pl_cuda_linear *to[LAYER_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
                                             &l->gate, &l->up, &l->down};
     pl_layer_linears(from, host);
-    for (int j = 0; j < PL_LAYER_LINEARS; j++) PL_TRY(open_linear(m, host[j], to[j], err));
+    for (int j = 0; j < LAYER_LINEARS; j++) PL_TRY(open_linear(m, host[j], to[j], err));
     const pl_cuda_linear *qkv[] = {&l->q, &l->k, &l->v}, *gate_up[] = {&l->gate, &l->up};
     l->attention_rotated = pl_cuda_linear_rotation(qkv, 3, &l->attention_rotation);
     l->feed_forward_rotated = pl_cuda_linear_rotation(gate_up, 2, &l->feed_forward_rotation);
@@ -136,13 +138,13 @@ static size_t add_gains(pl_cuda_model *m, float *to)
     const pl_config *g = m->t->config;
     size_t used = 0;
     m->final_norm = add_gain(m, to, &used, m->t->final_norm, g->hidden_size);
-    m->frequencies = add_gain(m, to, &used, m->t->rope_frequencies, g->rope.dims / 2);
+    m->frequencies = add_gain(m, to, &used, m->t->ropes[0].frequencies, m->t->ropes[0].half);
     for (uint32_t i = 0; i < g->n_layers; i++) {
         const pl_layer *l = &m->t->layers[i];
         m->layers[i].input_norm = add_gain(m, to, &used, l->input_norm, g->hidden_size);
         m->layers[i].post_norm = add_gain(m, to, &used, l->post_norm, g->hidden_size);
-        m->layers[i].q_norm = add_gain(m, to, &used, l->q_norm, g->head_dim);
-        m->layers[i].k_norm = add_gain(m, to, &used, l->k_norm, g->head_dim);
+        m->layers[i].q_norm = add_gain(m, to, &used, l->attention.q_norm, g->head_dim);
+        m->layers[i].k_norm = add_gain(m, to, &used, l->attention.k_norm, g->head_dim);
     }
     return used;
 }

@@ -41,7 +41,13 @@ void pl_tensor_row_f32(const pl_tensor *t, uint64_t r, float *dst);
 
 /* ---- config -------------------------------------------------------------------------------- */
 
-typedef enum pl_arch { PL_ARCH_LLAMA, PL_ARCH_MISTRAL, PL_ARCH_QWEN2, PL_ARCH_QWEN3 } pl_arch;
+typedef enum pl_arch {
+    PL_ARCH_LLAMA,
+    PL_ARCH_MISTRAL,
+    PL_ARCH_QWEN2,
+    PL_ARCH_QWEN3,
+    PL_ARCH_COUNT
+} pl_arch;
 
 typedef enum pl_rope_kind {
     PL_ROPE_DEFAULT,
@@ -65,6 +71,11 @@ typedef struct pl_rope_config {
 
 #define PL_MAX_END_TOKENS 16
 
+/* In what the layers of one model differ. */
+typedef struct pl_layer_config {
+    bool slides; /* attention sees sliding_window tokens */
+} pl_layer_config;
+
 typedef struct pl_config {
     pl_arch arch;
     const char *arch_name; /* model_type, static storage */
@@ -73,12 +84,10 @@ typedef struct pl_config {
     float rms_norm_eps;
     bool tie_embeddings, attention_bias /* q, k, v */, output_bias /* o */, mlp_bias, qk_norm;
     pl_rope_config rope;
-    uint32_t sliding_window;                     /* 0: none */
-    uint32_t window_from_layer, window_to_layer; /* layers [from, to) use it; 0..n_layers for all */
-    bool layer_windows_listed; /* true: layer_window says it instead (layer_types) */
-    uint8_t layer_window[512]; /* 1: layer i slides */
-    int32_t bos, pad;          /* -1: none */
-    uint32_t n_end_tokens;     /* config and generation_config together, no duplicates */
+    uint32_t sliding_window; /* 0: none */
+    pl_layer_config layer[512];
+    int32_t bos, pad;      /* -1: none */
+    uint32_t n_end_tokens; /* config and generation_config together, no duplicates */
     int32_t end_tokens[PL_MAX_END_TOKENS];
 } pl_config;
 
@@ -153,16 +162,30 @@ typedef enum pl_module_kind {
     PL_MODULE_LINEAR,
     PL_MODULE_HEAD
 } pl_module_kind;
+/* Where a linear layer stands in its layer. Those of one role and layer read vectors of one kind:
+ * they share the signs of an input rotation. */
+typedef enum pl_module_role {
+    PL_ROLE_MIX_IN,  /* reads the normed stream, before positions are mixed: q k v */
+    PL_ROLE_MIX_OUT, /* writes to the stream: o */
+    PL_ROLE_FEED_IN, /* reads the normed stream: gate up */
+    PL_ROLE_FEED_OUT /* writes to the stream: down */
+} pl_module_role;
 typedef struct pl_module {
     char name[160];
     pl_module_kind kind;
-    uint32_t layer; /* of a linear layer */
-    uint32_t input; /* linear layers of one layer with the same number share their input:
-                       0 q k v, 1 o, 2 gate up, 3 down */
+    uint32_t layer; /* of a linear layer, as what follows */
+    uint32_t index; /* among those of its layer */
+    pl_module_role role;
+    uint32_t input; /* linear layers of one layer with the same number share their input vectors */
     uint64_t out, in;
 } pl_module;
 /* Number of modules the config asks for (a tied head is not one), and module i of them. */
 size_t pl_config_module_count(const pl_config *c);
 void pl_config_module(const pl_config *c, size_t i, pl_module *m);
+/* The same of the linear layers of one layer. */
+size_t pl_config_layer_modules(const pl_config *c, uint32_t layer);
+void pl_config_layer_module(const pl_config *c, uint32_t layer, size_t i, pl_module *m);
+/* How many different inputs they have: numbers 0 .. n - 1. */
+size_t pl_config_layer_inputs(const pl_config *c, uint32_t layer);
 
 #endif

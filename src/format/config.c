@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What holds for a model config wherever it was read: checks between its numbers, the window of a
- * layer, and the list of matrices that the model consists of. */
+ * What holds for a model config wherever it was read: names, and checks between its numbers. */
 #include "config.h"
 
 #include <math.h>
-#include <stdio.h>
 
-const char *const pl_arch_names[4] = {
+const char *const pl_arch_names[PL_ARCH_COUNT] = {
     [PL_ARCH_LLAMA] = "llama",
     [PL_ARCH_MISTRAL] = "mistral",
     [PL_ARCH_QWEN2] = "qwen2",
     [PL_ARCH_QWEN3] = "qwen3",
 };
 
-const char *const pl_arch_classes[4] = {
+const char *const pl_arch_classes[PL_ARCH_COUNT] = {
     [PL_ARCH_LLAMA] = "LlamaForCausalLM",
     [PL_ARCH_MISTRAL] = "MistralForCausalLM",
     [PL_ARCH_QWEN2] = "Qwen2ForCausalLM",
@@ -50,47 +48,5 @@ double pl_yarn_attention(double factor, double mscale)
 
 uint32_t pl_config_window(const pl_config *c, uint32_t layer)
 {
-    bool slides = c->layer_windows_listed
-                      ? c->layer_window[layer]
-                      : layer >= c->window_from_layer && layer < c->window_to_layer;
-    return slides ? c->sliding_window : 0;
-}
-
-/* ---- modules ------------------------------------------------------------------------------- */
-
-enum { MODULES_PER_LAYER = 7 };
-
-size_t pl_config_module_count(const pl_config *c)
-{
-    return 1 + (size_t)c->n_layers * MODULES_PER_LAYER + !c->tie_embeddings;
-}
-
-void pl_config_module(const pl_config *c, size_t i, pl_module *m)
-{
-    static const char *const names[MODULES_PER_LAYER] = {
-        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-        "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
-    static const uint8_t inputs[MODULES_PER_LAYER] = {0, 0, 0, 1, 2, 2, 3};
-    uint64_t hidden = c->hidden_size, mlp = c->intermediate_size;
-    uint64_t q = (uint64_t)c->n_heads * c->head_dim, kv = (uint64_t)c->n_kv_heads * c->head_dim;
-    const uint64_t shapes[MODULES_PER_LAYER][2] = {{q, hidden},  {kv, hidden},  {kv, hidden},
-                                                   {hidden, q},  {mlp, hidden}, {mlp, hidden},
-                                                   {hidden, mlp}};
-    size_t last = pl_config_module_count(c) - 1;
-    *m = (pl_module){.out = c->vocab_size, .in = hidden};
-    if (i == 0) {
-        m->kind = PL_MODULE_EMBEDDING;
-        snprintf(m->name, sizeof m->name, "model.embed_tokens");
-    } else if (i == last && !c->tie_embeddings) {
-        m->kind = PL_MODULE_HEAD;
-        snprintf(m->name, sizeof m->name, "lm_head");
-    } else {
-        size_t j = (i - 1) % MODULES_PER_LAYER;
-        m->kind = PL_MODULE_LINEAR;
-        m->layer = (uint32_t)((i - 1) / MODULES_PER_LAYER);
-        m->input = inputs[j];
-        m->out = shapes[j][0];
-        m->in = shapes[j][1];
-        snprintf(m->name, sizeof m->name, "model.layers.%u.%s", m->layer, names[j]);
-    }
+    return c->layer[layer].slides ? c->sliding_window : 0;
 }

@@ -8,7 +8,7 @@
 #include "checkpoint.h"
 #include "json.h"
 
-#define PL_MAX_LAYERS PL_COUNT(((pl_config *)0)->layer_window)
+#define PL_MAX_LAYERS PL_COUNT(((pl_config *)0)->layer)
 
 /* file names the source in errors. generation is generation_config.json, or NULL. */
 pleach_status pl_config_from_json(const char *file, const json_t *root, const json_t *generation,
@@ -26,7 +26,7 @@ bool pl_config_add_end_token(pl_config *c, int32_t id);
 /* What yarn multiplies cos and sin by when the config does not say: 0.1 m ln(factor) + 1. */
 double pl_yarn_attention(double factor, double mscale);
 
-extern const char *const pl_arch_names[4];   /* model_type by pl_arch */
-extern const char *const pl_arch_classes[4]; /* the class in "architectures" by pl_arch */
+extern const char *const pl_arch_names[PL_ARCH_COUNT];   /* model_type by pl_arch */
+extern const char *const pl_arch_classes[PL_ARCH_COUNT]; /* the class in "architectures" */
 
 #endif

@@ -98,14 +98,13 @@ static pleach_status read_layer_types(pl_json_source at, const json_t *list, pl_
     PL_FAIL_IF(!json_is_array(list) || json_array_size(list) != c->n_layers, err, PLEACH_ERR_FORMAT,
                "%s: layer_types is %s of %zu entries, expected an array of %u", at.file,
                pl_json_kind(list), json_array_size(list), c->n_layers);
-    c->layer_windows_listed = true;
     for (uint32_t i = 0; i < c->n_layers; i++) {
         const char *type = json_string_value(json_array_get(list, i));
         bool slides = type && strcmp(type, "sliding_attention") == 0;
         PL_FAIL_IF(!type || (!slides && strcmp(type, "full_attention") != 0), err,
                    PLEACH_ERR_UNSUPPORTED, "%s: layer_types entry %u, %s, is not supported",
                    at.file, i, type ? type : "no string");
-        c->layer_window[i] = slides;
+        c->layer[i].slides = slides;
     }
     return PLEACH_OK;
 }
@@ -122,12 +121,10 @@ static pleach_status read_window(pl_json_source at, const json_t *root, pl_confi
     PL_TRY(pl_json_u32_or(at, root, "sliding_window", 0, INT32_MAX, &window, err));
     if (c->arch != PL_ARCH_MISTRAL)
         PL_TRY(pl_json_u32_or(at, root, "max_window_layers", 0, INT32_MAX, &from, err));
+    for (uint32_t i = from; i < c->n_layers; i++) c->layer[i].slides = true;
     const json_t *types = pl_json_get(root, "layer_types");
     if (types) PL_TRY(read_layer_types(at, types, c, err));
-    if (!use || window == 0) return PLEACH_OK;
-    c->sliding_window = window;
-    c->window_from_layer = PL_MIN(from, c->n_layers);
-    c->window_to_layer = c->n_layers;
+    if (use) c->sliding_window = window;
     return PLEACH_OK;
 }
 

@@ -154,7 +154,7 @@ static pleach_status read_window(const source *s, pl_config *c)
     c->arch = PL_ARCH_MISTRAL;
     c->arch_name = pl_arch_names[PL_ARCH_MISTRAL];
     c->sliding_window = window;
-    c->window_to_layer = c->n_layers;
+    for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].slides = true;
     return PLEACH_OK;
 }
 

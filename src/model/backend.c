@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "family.h"
 
 typedef struct processor {
     pl_backend base;
@@ -81,6 +82,8 @@ pleach_status pl_backend_open(const pl_transformer *t, const pl_compute *c, cons
                "device %s: arithmetic %s is the processor's: expected the default", device,
                pleach_arith_name(c->arith));
 #ifdef PLEACH_CUDA
+    PL_FAIL_IF(!t->family->cuda, err, PLEACH_ERR_UNSUPPORTED,
+               "device %s: %s models run on the processor alone", device, t->config->arch_name);
     return pl_cuda_backend_open(t, c, device, batch_invariant, out, err);
 #else
     (void)batch_invariant;

@@ -1,37 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bound model: every weight found and checked, and the forward pass of the dense families
- * (Llama, Mistral, Qwen2, Qwen3). */
+ * A bound model: every weight found and checked, and its forward pass. A layer is a part that mixes
+ * positions, here attention, and a part that feeds forward; what a family has of either, and how
+ * its tensors are called, is in family.h. */
 #ifndef PL_MODEL_MODEL_H
 #define PL_MODEL_MODEL_H
 
 #include "kv/cache.h"
 #include "linear.h"
 
+/* Grouped-query attention with rotary positions. */
+typedef struct pl_attention_part {
+    pl_linear q, k, v, o;
+    float *q_norm, *k_norm; /* [head_dim] or NULL */
+    uint32_t window;        /* 0: full attention */
+    uint32_t rope;          /* which of the model's rotary embeddings */
+} pl_attention_part;
+
+/* down(silu(gate x) * up x) */
+typedef struct pl_mlp_part {
+    pl_linear gate, up, down;
+} pl_mlp_part;
+
 typedef struct pl_layer {
-    float *input_norm, *post_norm;   /* [C] */
-    float *q_norm, *k_norm;          /* [head_dim] or NULL */
-    pl_linear q, k, v, o, gate, up, down;
-    uint32_t window;                 /* 0: full attention */
+    float *input_norm, *post_norm; /* [C], before mixing and before feeding forward */
+    pl_attention_part attention;
+    pl_mlp_part mlp;
 } pl_layer;
 
-enum { PL_LAYER_LINEARS = 7 };
+/* A layer's linear layers that are modules of its config (format/modules.c), in that order; `out`
+ * may be NULL. Returns how many there are. */
+size_t pl_layer_linears(const pl_layer *l, const pl_linear **out);
 
-/* A layer's linear layers in the config's order: q k v o gate up down. */
-static inline void pl_layer_linears(const pl_layer *l, const pl_linear *out[PL_LAYER_LINEARS])
-{
-    const pl_linear *list[PL_LAYER_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
-                                               &l->gate, &l->up, &l->down};
-    for (int i = 0; i < PL_LAYER_LINEARS; i++) out[i] = list[i];
-}
+/* A rotary embedding as the forward pass uses it. */
+typedef struct pl_rope {
+    float *frequencies; /* [half] */
+    size_t half;        /* of the rotated numbers of a head */
+    float scale;        /* cos and sin are multiplied by it (yarn) */
+} pl_rope;
+
+enum { PL_MAX_ROPES = 2 };
+
+typedef struct pl_family pl_family;
 
 typedef struct pl_transformer {
     const pl_config *config;
+    const pl_family *family;
     pl_linear embedding, head;       /* head is a second view of embedding when tied */
     float *final_norm;
     pl_layer *layers;
-    float *rope_frequencies;         /* [dims / 2] */
-    float rope_scale;                /* cos and sin are multiplied by it (yarn) */
+    pl_rope ropes[PL_MAX_ROPES];
+    uint32_t n_ropes;
 } pl_transformer;
 
 pleach_status pl_transformer_open(const pleach_checkpoint *c, pl_transformer **out,

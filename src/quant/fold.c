@@ -17,14 +17,14 @@
 
 bool pl_fold_writes(const pl_module *m)
 {
-    return m->kind == PL_MODULE_LINEAR && (m->input == 1 || m->input == 3);
+    return m->kind == PL_MODULE_LINEAR && (m->role == PL_ROLE_MIX_OUT || m->role == PL_ROLE_FEED_OUT);
 }
 
 const float *pl_fold_gain(const pl_fold *f, const pl_module *m)
 {
     if (m->kind == PL_MODULE_EMBEDDING || pl_fold_writes(m)) return NULL;
     if (m->kind == PL_MODULE_HEAD) return f->gains + 2 * f->n_layers * f->width;
-    return f->gains + (2 * (size_t)m->layer + (m->input == 2)) * f->width;
+    return f->gains + (2 * (size_t)m->layer + (m->role == PL_ROLE_FEED_IN)) * f->width;
 }
 
 const pl_tensor *pl_fold_tensor(const pl_fold *f, const pl_tensor *t)

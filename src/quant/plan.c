@@ -157,11 +157,11 @@ static uint64_t mix_text(uint64_t h, const char *text)
     return h;
 }
 
-/* Seeds keep to 53 bits, which every JSON reader holds exactly. Modules that share an input share
- * its signs, so that an engine rotates once for them. */
+/* Seeds keep to 53 bits, which every JSON reader holds exactly. Modules of one role share their input's
+ * signs, so that an engine rotates once for them. */
 static uint64_t input_seed(uint64_t seed, const pl_module *m)
 {
-    return pl_mix64(pl_mix64(seed) + ((uint64_t)m->layer << 8 | m->input)) >> 11;
+    return pl_mix64(pl_mix64(seed) + ((uint64_t)m->layer << 8 | m->role)) >> 11;
 }
 
 static uint64_t output_seed(uint64_t seed, const pl_module *m)

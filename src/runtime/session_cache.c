@@ -52,12 +52,13 @@ pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_set
 static bool has_outliers(const pl_layer *l, uint32_t dim)
 {
     enum { GROUP = PL_TURBOQUANT_GROUP, FAR = 8 };
-    for (uint32_t i = 0; l->k_norm && i < dim; i += GROUP) {
+    const float *gain = l->attention.k_norm;
+    for (uint32_t i = 0; gain && i < dim; i += GROUP) {
         uint32_t end = PL_MIN(i + GROUP, dim);
         float sum = 0, most = 0;
         for (uint32_t d = i; d < end; d++) {
-            sum += fabsf(l->k_norm[d]);
-            most = fmaxf(most, fabsf(l->k_norm[d]));
+            sum += fabsf(gain[d]);
+            most = fmaxf(most, fabsf(gain[d]));
         }
         if (most * (float)(end - i) > FAR * sum) return true;
     }

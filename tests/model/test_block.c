@@ -18,7 +18,7 @@ static pleach_model *open_checkpoint(const char *name, int threads)
     char path[512];
     snprintf(path, sizeof path, CHECKPOINTS "%s", name);
     pleach_model *m = open_model(path, NULL, PLEACH_ARITH_F32, threads);
-    if (strcmp(name, "llama-rope3") == 0) m->transformer->rope_scale = 1.25f;
+    if (strcmp(name, "llama-rope3") == 0) m->transformer->ropes[0].scale = 1.25f;
     return m;
 }
 

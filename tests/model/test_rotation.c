@@ -85,7 +85,9 @@ static void rotated_logits(const char *path, const int32_t *ids, size_t n_ids, f
     must(pl_transformer_open(file, &t, &err));
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
         pl_layer *l = &t->layers[i];
-        pl_linear *linears[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        pl_attention_part *a = &l->attention;
+        pl_linear *linears[] = {&a->q,        &a->k,      &a->v,       &a->o,
+                                &l->mlp.gate, &l->mlp.up, &l->mlp.down};
         for (size_t j = 0; j < PL_COUNT(linears); j++, n++)
             rotate_layer(&c.kernels, linears[j], 100 * n, &weights[n]);
     }

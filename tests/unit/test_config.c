@@ -262,6 +262,7 @@ static void modules_cover_the_model(void **state)
     pl_config_module(&c, 21, &m);
     assert_string_equal(m.name, "model.layers.2.mlp.down_proj");
     assert_true(m.out == 64 && m.in == 96 && m.input == 3 && m.kind == PL_MODULE_LINEAR);
+    assert_true(m.layer == 2 && m.index == 6 && m.role == PL_ROLE_FEED_OUT);
     pl_config_module(&c, 22, &m);
     assert_string_equal(m.name, "lm_head");
     assert_int_equal(m.kind, PL_MODULE_HEAD);

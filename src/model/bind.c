@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From tensors to the parts of a layer. */
+#include "bind.h"
+
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "family.h"
+
+pleach_status pl_bind_vector(const pleach_checkpoint *c, const char *name, uint32_t n, float **out,
+                             pleach_error *err)
+{
+    const char *path = pl_checkpoint_path(c);
+    const pl_tensor *t = pl_checkpoint_find(c, name);
+    PL_FAIL_IF(!t, err, PLEACH_ERR_MISSING, "%s: tensor %s is missing", path, name);
+    PL_FAIL_IF(!pl_dtype_get(t->type)->numeric, err, PLEACH_ERR_FORMAT,
+               "%s: tensor %s: type %s is not a number", path, name, pl_dtype_get(t->type)->name);
+    PL_FAIL_IF(t->n_dims != 1 || t->shape[0] != n, err, PLEACH_ERR_SHAPE,
+               "%s: tensor %s: expected shape [%u], found %u dimensions of %llu elements", path,
+               name, n, t->n_dims, (unsigned long long)pl_tensor_elements(t));
+    *out = pl_alloc(n, sizeof **out);
+    if (!*out) return pl_fail_memory(err, name, n * sizeof **out);
+    pl_tensor_row_f32(t, 0, *out);
+    return PLEACH_OK;
+}
+
+pleach_status pl_bind_linear(const pleach_checkpoint *c, const char *module, uint64_t out,
+                             uint64_t in, bool needs_bias, pl_linear *l, pleach_error *err)
+{
+    pl_weight w;
+    PL_TRY(pl_checkpoint_weight(c, module, out, in, &w, err));
+    PL_FAIL_IF(needs_bias && !w.bias, err, PLEACH_ERR_MISSING, "%s: tensor %s.bias is missing",
+               pl_checkpoint_path(c), module);
+    return pl_linear_open(l, &w, err);
+}
+
+pleach_status pl_bind_norm(const pleach_checkpoint *c, uint32_t i, const char *name, uint32_t n,
+                           float **out, pleach_error *err)
+{
+    char full[160];
+    snprintf(full, sizeof full, "model.layers.%u.%s", i, name);
+    return pl_bind_vector(c, full, n, out, err);
+}
+
+/* A linear layer of a part. */
+typedef struct part_linear {
+    const char *name;
+    uint64_t out, in;
+    bool bias;
+    pl_linear *to;
+} part_linear;
+
+/* n of them, below "model.layers.<i>.<prefix>". */
+static pleach_status bind_part(const pleach_checkpoint *c, uint32_t i, const char *prefix,
+                               const part_linear *linears, size_t n, pleach_error *err)
+{
+    char name[160];
+    for (size_t j = 0; j < n; j++) {
+        const part_linear *l = &linears[j];
+        snprintf(name, sizeof name, "model.layers.%u.%s.%s", i, prefix, l->name);
+        PL_TRY(pl_bind_linear(c, name, l->out, l->in, l->bias, l->to, err));
+    }
+    return PLEACH_OK;
+}
+
+pleach_status pl_bind_attention(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                                pl_attention_part *a, pleach_error *err)
+{
+    uint64_t C = g->hidden_size, D = g->head_dim, Q = g->n_heads * D, K = g->n_kv_heads * D;
+    const part_linear linears[] = {{"q_proj", Q, C, g->attention_bias, &a->q},
+                                   {"k_proj", K, C, g->attention_bias, &a->k},
+                                   {"v_proj", K, C, g->attention_bias, &a->v},
+                                   {"o_proj", C, Q, g->output_bias, &a->o}};
+    a->window = pl_config_window(g, i);
+    PL_TRY(bind_part(c, i, "self_attn", linears, PL_COUNT(linears), err));
+    if (!g->qk_norm) return PLEACH_OK;
+    PL_TRY(pl_bind_norm(c, i, "self_attn.q_norm.weight", g->head_dim, &a->q_norm, err));
+    return pl_bind_norm(c, i, "self_attn.k_norm.weight", g->head_dim, &a->k_norm, err);
+}
+
+pleach_status pl_bind_mlp(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                          pl_mlp_part *m, pleach_error *err)
+{
+    uint64_t C = g->hidden_size, I = g->intermediate_size;
+    const part_linear linears[] = {{"gate_proj", I, C, g->mlp_bias, &m->gate},
+                                   {"up_proj", I, C, g->mlp_bias, &m->up},
+                                   {"down_proj", C, I, g->mlp_bias, &m->down}};
+    return bind_part(c, i, "mlp", linears, PL_COUNT(linears), err);
+}

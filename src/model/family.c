@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which family serves an architecture. */
+#include "family.h"
+
+const pl_family *pl_family_of(pl_arch arch)
+{
+    static const pl_family *const families[PL_ARCH_COUNT] = {
+        [PL_ARCH_LLAMA] = &pl_family_llama,
+        [PL_ARCH_MISTRAL] = &pl_family_llama,
+        [PL_ARCH_QWEN2] = &pl_family_llama,
+        [PL_ARCH_QWEN3] = &pl_family_llama,
+    };
+    return families[arch];
+}

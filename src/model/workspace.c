@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of a forward pass. */
+#include "base/memory.h"
+#include "forward.h"
+
+static size_t linear_scratch(const pl_transformer *t, const pl_compute *c, size_t batch)
+{
+    const pl_linear *head = &t->head;
+    size_t most = pl_linear_scratch(c, &head, 1, batch);
+    for (uint32_t i = 0; i < t->config->n_layers; i++) {
+        const pl_layer *l = &t->layers[i];
+        most = PL_MAX(most, pl_forward_attention_scratch(&l->attention, c, batch));
+        most = PL_MAX(most, pl_forward_mlp_scratch(&l->mlp, c, batch));
+    }
+    return most;
+}
+
+/* An array and the numbers that it holds for each row. */
+typedef struct array {
+    float **at;
+    size_t width;
+} array;
+
+enum { ARRAYS = 9 + 2 * PL_MAX_ROPES };
+
+/* Every array that the model's parts use. */
+static size_t list_arrays(pl_workspace *w, array list[ARRAYS])
+{
+    const pl_config *g = w->t->config;
+    size_t C = g->hidden_size, Q = (size_t)g->n_heads * g->head_dim;
+    size_t K = (size_t)g->n_kv_heads * g->head_dim, I = g->intermediate_size, n = 0;
+    const array all[] = {{&w->x, C},     {&w->norm, C}, {&w->update, C}, {&w->q, Q}, {&w->mixed, Q},
+                         {&w->k, K},     {&w->v, K},    {&w->gate, I},   {&w->up, I}};
+    for (size_t i = 0; i < PL_COUNT(all); i++)
+        if (all[i].width) list[n++] = all[i];
+    for (uint32_t i = 0; i < w->t->n_ropes; i++) {
+        list[n++] = (array){&w->cos[i], w->t->ropes[i].half};
+        list[n++] = (array){&w->sin[i], w->t->ropes[i].half};
+    }
+    return n;
+}
+
+pleach_status pl_workspace_open(const pl_transformer *t, const pl_compute *c, size_t batch,
+                                pl_workspace **out, pleach_error *err)
+{
+    array list[ARRAYS];
+    *out = NULL;
+    pl_workspace *w = pl_calloc(1, sizeof *w);
+    if (!w) return pl_fail_memory(err, "workspace", sizeof *w);
+    w->t = t;
+    w->batch = batch;
+    size_t scratch = linear_scratch(t, c, batch), asked = scratch, n = list_arrays(w, list);
+    w->linear = pl_alloc(1, scratch);
+    bool whole = w->linear != NULL;
+    for (size_t i = 0; i < n; i++) {
+        *list[i].at = pl_alloc(batch, list[i].width * sizeof(float));
+        whole = whole && *list[i].at;
+        asked += batch * list[i].width * sizeof(float);
+    }
+    if (!whole) {
+        pl_workspace_close(w);
+        return pl_fail_memory(err, "workspace", asked);
+    }
+    *out = w;
+    return PLEACH_OK;
+}
+
+void pl_workspace_close(pl_workspace *w)
+{
+    array list[ARRAYS];
+    if (!w) return;
+    size_t n = list_arrays(w, list);
+    for (size_t i = 0; i < n; i++) pl_free(*list[i].at);
+    pl_free(w->linear);
+    pl_free(w->attention);
+    pl_free(w);
+}
