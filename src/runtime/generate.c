@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "constraint.h"
 #include "session.h"
-#include "utf8_stream.h"
+#include "text/utf8_stream.h"
 
 void pleach_generation_defaults(pleach_generation *g)
 {

@@ -3,7 +3,7 @@
  * Generation and evaluation with a small model that has a tokenizer: one token a byte. */
 #include "text_model.h"
 
-#include "runtime/utf8_stream.h"
+#include "text/utf8_stream.h"
 
 /* ---- generation ------------------------------------------------------------------------------ */
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "runtime/utf8_stream.h"
+#include "text/utf8_stream.h"
 
 #define BAD "\xef\xbf\xbd"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Bytes in as tokens bring them, whole UTF-8 characters out. */
-#ifndef PL_RUNTIME_UTF8_STREAM_H
-#define PL_RUNTIME_UTF8_STREAM_H
+#ifndef PL_TEXT_UTF8_STREAM_H
+#define PL_TEXT_UTF8_STREAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
