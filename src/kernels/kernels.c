@@ -29,6 +29,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_float_c(k);
     pl_kernels_init_attention_c(k);
     pl_kernels_init_packed_c(k);
+    pl_kernels_init_delta_c(k);
 #if defined(__x86_64__)
     if (!(cpu & PL_CPU_AVX2)) return;
     pl_kernels_init_viterbi_avx2(k);
@@ -40,6 +41,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_float_avx2(k);
     pl_kernels_init_attention_avx2(k);
     pl_kernels_init_packed_avx2(k);
+    pl_kernels_init_delta_avx2(k);
     if (!(cpu & PL_CPU_AVX512)) return;
     pl_kernels_init_viterbi_avx512(k);
     pl_kernels_init_rotate_avx512(k);
@@ -49,6 +51,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_trellis_avx512(k);
     pl_kernels_init_float_avx512(k);
     pl_kernels_init_packed_avx512(k);
+    pl_kernels_init_delta_avx512(k);
     if (cpu & PL_CPU_AVX512BF16) pl_kernels_init_float_avx512bf16(k);
 #elif defined(__aarch64__)
     if (!(cpu & PL_CPU_NEON)) return;
@@ -62,6 +65,7 @@ void pl_kernels_init(pl_kernels *k, unsigned cpu)
     pl_kernels_init_float_neon(k);
     pl_kernels_init_attention_neon(k);
     pl_kernels_init_packed_neon(k);
+    pl_kernels_init_delta_neon(k);
     if (!(cpu & PL_CPU_DOTPROD)) return;
     pl_kernels_init_trellis_dotprod(k);
 #endif

@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "codes.h"
 #include "crossovers.h"
+#include "delta.h"
 #include "product.h"
 #include "product_float.h"
 #include "pleach/model.h" /* pleach_arith */
@@ -98,6 +99,8 @@ struct pl_kernels {
     pl_attend_prepare_fn *attend_prepare; /* attention_packed.h */
     pl_attend_packed_fn *attend_packed;
     pl_rope_fn *rope;
+    pl_delta_fn *delta; /* delta.h */
+    pl_conv_silu_fn *conv_silu;
     pl_product_kernels product; /* product.h */
     pl_float_kernels floats;    /* product_float.h */
 };
@@ -122,6 +125,10 @@ void pl_kernels_init_packed_c(pl_kernels *k);
 void pl_kernels_init_packed_avx2(pl_kernels *k);
 void pl_kernels_init_packed_avx512(pl_kernels *k);
 void pl_kernels_init_packed_neon(pl_kernels *k);
+void pl_kernels_init_delta_c(pl_kernels *k);
+void pl_kernels_init_delta_avx2(pl_kernels *k);
+void pl_kernels_init_delta_avx512(pl_kernels *k);
+void pl_kernels_init_delta_neon(pl_kernels *k);
 
 /* What a computation needs besides its operands: borrowed by whoever computes. */
 typedef struct pl_compute {

@@ -101,6 +101,23 @@ static PL_ALWAYS_INLINE void body_silu_mul(float *dst, const float *gate, const 
     for (size_t i = 0; i < n; i++) dst[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
 }
 
+/* pl_conv_silu_fn, delta.h: a run of channels at a time, whose sums stay in the first-level cache. */
+static PL_ALWAYS_INLINE void body_conv_silu(float *dst, const float *const *x, const float *w,
+                                            size_t taps, size_t n)
+{
+    enum { RUN = 256 };
+    float s[RUN];
+    for (size_t at = 0; at < n; at += RUN) {
+        size_t count = n - at < RUN ? n - at : RUN;
+        for (size_t j = 0; j < count; j++) s[j] = x[0][at + j] * w[at + j];
+        for (size_t tap = 1; tap < taps; tap++) {
+            const float *row = x[tap] + at, *weights = w + tap * n + at;
+            for (size_t j = 0; j < count; j++) s[j] += row[j] * weights[j];
+        }
+        for (size_t j = 0; j < count; j++) dst[at + j] = s[j] / (1.0f + exp_f32(-s[j]));
+    }
+}
+
 static PL_ALWAYS_INLINE void body_silu_gradient(float *dgate, float *dup, const float *gate,
                                                 const float *up, const float *dy, size_t n)
 {
@@ -191,6 +208,11 @@ static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, cons
     {                                                                                              \
         body_silu_gradient(dgate, dup, gate, up, dy, n);                                           \
     }                                                                                              \
+    static void conv_silu_##isa(float *dst, const float *const *x, const float *w, size_t taps,    \
+                                size_t n)                                                          \
+    {                                                                                              \
+        body_conv_silu(dst, x, w, taps, n);                                                        \
+    }                                                                                              \
     void pl_kernels_init_vector_##isa(pl_kernels *k)                                               \
     {                                                                                              \
         k->dot_f32 = dot_f32_##isa;                                                                \
@@ -199,6 +221,7 @@ static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, cons
         k->softmax = softmax_##isa;                                                                \
         k->silu_mul = silu_mul_##isa;                                                              \
         k->silu_gradient = silu_gradient_##isa;                                                    \
+        k->conv_silu = conv_silu_##isa;                                                            \
     }
 
 /* And those of the products that are such bodies. */

@@ -38,6 +38,7 @@ static const struct {
     {"attention", check_attention},
     {"turboquant", check_turboquant},
     {"packed", check_packed},
+    {"delta", check_delta},
 };
 
 static const char *const levels[] = {"c", "avx2", "avx512", "avx512bf16", "neon", "dotprod"};

@@ -98,6 +98,6 @@ void check_note(check *t, const char *fmt, ...) __attribute__((format(printf, 2,
 
 /* One per family. */
 check_family_fn check_rotate, check_trellis, check_viterbi, check_product, check_vector,
-    check_float, check_attention, check_turboquant, check_packed;
+    check_float, check_attention, check_turboquant, check_packed, check_delta;
 
 #endif
