@@ -27,14 +27,9 @@ pleach_status pl_cache_page_open(const pl_cache *c, const store *l, page **out, 
 
 static void page_release(const pl_cache *c, const store *l, page *p)
 {
-    if (!p || atomic_fetch_sub_explicit(&p->references, 1, memory_order_acq_rel) > 1) return;
+    if (!page_leave(p)) return;
     if (c->memory) c->memory->give(c->memory, p->data, page_bytes(c, l));
     pl_free(p);
-}
-
-static bool page_shared(const page *p)
-{
-    return atomic_load_explicit(&p->references, memory_order_acquire) > 1;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -56,8 +51,11 @@ static pleach_status add_store(pl_cache *c, store l, pleach_error *err)
 {
     PL_TRY(pl_kv_check(l.type, c->head_dim, err));
     assert(c->kernels || !pl_kv_is_packed(l.type));
-    l.key_bytes = PL_CACHE_PAGE * pl_kv_key_bytes(l.type, c->head_dim);
-    l.value_bytes = PL_CACHE_PAGE * pl_kv_value_bytes(l.type, c->head_dim);
+    if (!l.state_bytes) {
+        l.key_bytes = PL_CACHE_PAGE * pl_kv_key_bytes(l.type, c->head_dim);
+        l.value_bytes = PL_CACHE_PAGE * pl_kv_value_bytes(l.type, c->head_dim);
+    }
+    c->state_bytes += (l.state_bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
     c->stores[c->n_stores++] = l;
     return PLEACH_OK;
 }
@@ -68,10 +66,12 @@ static pleach_status add_stores(pl_cache *c, const pl_cache_settings *s, pleach_
         PL_TRY(add_store(c,
                          (store){.type = s->types ? s->types[i] : PL_KV_F32,
                                  .layer = i,
-                                 .window = s->windows ? s->windows[i] : 0},
+                                 .window = s->windows ? s->windows[i] : 0,
+                                 .state_bytes = s->states ? s->states[i] : 0,
+                                 .state_at = c->state_bytes},
                          err));
     for (uint32_t i = 0; c->recent && i < s->n_layers; i++) {
-        if (!pl_cache_packed(c, i)) continue;
+        if (!pl_cache_packed(c, i) || c->stores[i].state_bytes) continue;
         c->stores[i].recent_store = c->n_stores;
         PL_TRY(add_store(
             c, (store){.type = PL_KV_BF16, .layer = i, .block = pages_of(c->recent)}, err));
@@ -127,6 +127,7 @@ void pl_cache_close(pl_cache *c)
         for (size_t p = l->first; p < l->n_pages; p++) page_release(c, l, l->pages[p]);
         pl_free(l->pages);
     }
+    pl_cache_states_release(c);
     pl_free(c->stores);
     pl_free(c);
 }
@@ -140,6 +141,9 @@ pleach_status pl_cache_open_like(const pl_cache *c, pl_cache **out, pleach_error
     *f = *c;
     f->length = 0;
     f->mirror = NULL;
+    f->state = NULL;
+    f->n_kept = 0;
+    f->spare.page = NULL;
     f->stores = stores;
     for (size_t i = 0; i < c->n_stores; i++) {
         stores[i] = c->stores[i];
@@ -155,11 +159,7 @@ static int share_pages(store *l, const store *from, size_t length)
 {
     size_t used = PL_MIN(pages_of(length), from->n_pages);
     if (pl_grow((void **)&l->pages, &l->pages_capacity, used, sizeof *l->pages)) return -1;
-    for (size_t p = 0; p < used; p++) {
-        l->pages[p] = from->pages[p];
-        if (l->pages[p])
-            atomic_fetch_add_explicit(&l->pages[p]->references, 1, memory_order_relaxed);
-    }
+    for (size_t p = 0; p < used; p++) l->pages[p] = page_share(from->pages[p]);
     l->first = PL_MIN(from->first, used);
     l->n_pages = used;
     return 0;
@@ -175,6 +175,7 @@ pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err
             *out = NULL;
             return pl_fail_memory(err, "attention cache", pages_of(c->length) * sizeof(page *));
         }
+    pl_cache_states_share(*out, c);
     return PLEACH_OK;
 }
 
@@ -228,6 +229,7 @@ static pleach_status own_page(pl_cache *c, store *l, size_t i, size_t keep, plea
 
 static pleach_status reserve_store(pl_cache *c, store *l, size_t n, pleach_error *err)
 {
+    if (l->state_bytes) return PLEACH_OK;
     size_t needed = pages_of(c->length + n), keep = first_kept(l, c->length);
     if (pl_grow((void **)&l->pages, &l->pages_capacity, needed, sizeof *l->pages))
         return pl_fail_memory(err, "attention cache", needed * sizeof *l->pages);
@@ -250,12 +252,13 @@ pleach_status pl_cache_reserve(pl_cache *c, size_t n, pleach_error *err)
 {
     PL_TRY(pl_cache_check_room(c, n, err));
     for (size_t i = 0; i < c->n_stores; i++) PL_TRY(reserve_store(c, &c->stores[i], n, err));
-    return PLEACH_OK;
+    return pl_cache_states_reserve(c, n, err);
 }
 
 void pl_cache_advance(pl_cache *c, size_t n)
 {
     c->length += n;
+    pl_cache_states_advance(c);
 }
 
 /* Whether the next token after n sees nothing that was given up: there may be nothing to see. */
@@ -269,7 +272,7 @@ static bool reaches(const pl_cache *c, size_t n)
 {
     for (size_t i = 0; i < c->n_stores; i++)
         if (!store_reaches(&c->stores[i], n)) return false;
-    return true;
+    return pl_cache_states_reach(c, n);
 }
 
 size_t pl_cache_reach(const pl_cache *c, size_t n)
@@ -278,7 +281,8 @@ size_t pl_cache_reach(const pl_cache *c, size_t n)
     if (n >= c->length) return c->length;
     if (reaches(c, n)) return n;
     if (block && reaches(c, n / block * block)) return n / block * block;
-    return 0;
+    while (n > 0 && !reaches(c, n)) n = pl_cache_states_below(c, n);
+    return n;
 }
 
 /* Pages that hold nothing of the first n tokens, moved in front of those given up. */
@@ -297,6 +301,7 @@ void pl_cache_truncate(pl_cache *c, size_t n)
 {
     if (n >= c->length) return;
     assert(reaches(c, n));
+    pl_cache_states_truncate(c, n);
     c->length = n;
     for (size_t i = 0; i < c->n_stores; i++) start_at(c, &c->stores[i], n);
 }

@@ -18,11 +18,16 @@ typedef struct pl_cache pl_cache;
 /* Positions in a page. A range inside one page is read in place from an f32 layer. */
 #define PL_CACHE_PAGE ((size_t)64)
 
+/* Earlier states that a cache with recurrent layers keeps, at most. */
+enum { PL_CACHE_STATES = 3 };
+
 typedef struct pl_cache_settings {
     uint32_t n_layers, n_kv_heads, head_dim;
     size_t capacity;           /* most tokens it may hold */
     const pl_kv *types;        /* [n_layers]; NULL: f32 */
     const uint32_t *windows;   /* [n_layers] positions that a query sees, 0: all; NULL: all */
+    const size_t *states;      /* [n_layers] bytes of a recurrent layer's state, which it has instead
+                                  of keys and values, 0: none; NULL: none */
     size_t recent;             /* tokens in a block, rounded up to pages and no more than the
                                   capacity's: where a layer is packed, a query sees its own block
                                   in bf16; 0: all packed */
@@ -52,8 +57,8 @@ void pl_cache_put(pl_cache *c, uint32_t layer, size_t position, size_t n, const 
                   const float *v);
 void pl_cache_advance(pl_cache *c, size_t n);
 /* Where one can go back to for the first n tokens: n, or less, where what the next token would see
- * was given up; tokens from there to n are to be computed again. Without windows it is no more than
- * a block of recent tokens less. */
+ * was given up; tokens from there to n are to be computed again. Without windows and states it is no
+ * more than a block of recent tokens less. */
 size_t pl_cache_reach(const pl_cache *c, size_t n);
 /* Back to the first n tokens, n <= length, as pl_cache_reach has it. */
 void pl_cache_truncate(pl_cache *c, size_t n);
@@ -82,6 +87,23 @@ bool pl_cache_packed(const pl_cache *c, uint32_t layer);
 void pl_cache_packed_page(const pl_cache *c, uint32_t layer, uint32_t head, size_t first,
                           pl_turboquant *t, const uint8_t **keys, const uint8_t **values);
 
+/* ---- recurrent layers ------------------------------------------------------------------------
+ *
+ * Their state after `length` tokens, zeros at first, is advanced in place by the reserved tokens:
+ * reserving is a promise to advance by all of them, or to go back. Since it cannot be taken back, the
+ * states after some earlier lengths are kept, at multiples of a border: PL_CACHE_PAGE or a block of
+ * recent tokens if that is more. The last border always is, and up to PL_CACHE_STATES - 1 before it,
+ * spread so that their distances to the end grow. Which ones depends on the tokens' number alone,
+ * never on how they came. States are in this process's memory. */
+
+size_t pl_cache_state_bytes(const pl_cache *c); /* of all layers; 0: there are none */
+/* A layer's, 64-byte aligned, reserved. */
+float *pl_cache_state(const pl_cache *c, uint32_t layer);
+/* The end of a piece of the reserved tokens that begins at `position`: the next border or `end`. */
+size_t pl_cache_state_piece(const pl_cache *c, size_t position, size_t end);
+/* Where the layer's state after `position` tokens is to be kept; NULL: it is not. */
+float *pl_cache_state_kept(const pl_cache *c, uint32_t layer, size_t position);
+
 /* ---- pages elsewhere -------------------------------------------------------------------------
  *
  * What a device keeps of a cache: its tables of pages, up to date as long as `changes` is what it
@@ -103,7 +125,7 @@ size_t pl_cache_recent_store(const pl_cache *c, uint32_t layer);
 pleach_status pl_cache_open_like(const pl_cache *c, pl_cache **out, pleach_error *err);
 size_t pl_cache_stores(const pl_cache *c);
 enum { PL_CACHE_STORE_NAME = 32 };
-/* "layers.3.pages", "layers.3.recent". */
+/* "layers.3.pages", "layers.3.recent", "layers.3.state": a state counts as a page. */
 void pl_cache_store_name(const pl_cache *c, size_t store, char name[PL_CACHE_STORE_NAME]);
 size_t pl_cache_page_bytes(const pl_cache *c, size_t store);
 /* Pages that go into the file: the last so many up to the length; and the fewest and the most of

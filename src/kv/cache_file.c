@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensor "ids", a tensor "layers.N.pages" for each layer and, where recent tokens are kept, one
- * "layers.N.recent"; what they are, and a checksum of them, as strings of __metadata__. */
+ * The tensor "ids", a tensor "layers.N.pages" or "layers.N.state" for each layer and, where recent
+ * tokens are kept, one "layers.N.recent"; what they are, and a checksum of them, as strings of __metadata__. */
 #include "cache_file.h"
 
 #include <inttypes.h>
@@ -13,6 +13,7 @@
 
 #define FORMAT  "pleach-session"
 #define VERSION "1"
+#define VERSION_WITH_STATES "2"
 enum { HASH_SIZE = 17, NUMBER_SIZE = 24 };
 
 static char *types_of(const pl_cache *c)
@@ -34,7 +35,8 @@ typedef struct description {
 /* kv is borrowed. */
 static description describe(const pl_cache *c, const pl_cache_origin *origin, const char *kv)
 {
-    description d = {VERSION, origin->model, origin->arith, kv, ""};
+    const char *version = pl_cache_state_bytes(c) ? VERSION_WITH_STATES : VERSION;
+    description d = {version, origin->model, origin->arith, kv, ""};
     snprintf(d.recent, sizeof d.recent, "%zu", pl_cache_recent(c));
     return d;
 }

@@ -37,24 +37,28 @@ size_t pl_cache_stores(const pl_cache *c)
 
 void pl_cache_store_name(const pl_cache *c, size_t number, char name[PL_CACHE_STORE_NAME])
 {
-    snprintf(name, PL_CACHE_STORE_NAME, "layers.%u.%s", c->stores[number].layer,
-             c->stores[number].block ? "recent" : "pages");
+    const store *l = &c->stores[number];
+    snprintf(name, PL_CACHE_STORE_NAME, "layers.%u.%s", l->layer,
+             l->state_bytes ? "state" : l->block ? "recent" : "pages");
 }
 
 size_t pl_cache_page_bytes(const pl_cache *c, size_t number)
 {
-    return page_bytes(c, &c->stores[number]);
+    const store *l = &c->stores[number];
+    return l->state_bytes ? l->state_bytes : page_bytes(c, l);
 }
 
 size_t pl_cache_kept_pages(const pl_cache *c, size_t number)
 {
     const store *l = &c->stores[number];
+    if (l->state_bytes) return pl_cache_states_saved(c, c->length);
     return pages_of(c->length) - PL_MAX(l->first, first_kept(l, c->length));
 }
 
 bool pl_cache_pages_suffice(const pl_cache *c, size_t number, size_t length, size_t pages)
 {
     size_t all = pages_of(length);
+    if (c->stores[number].state_bytes) return pages == pl_cache_states_saved(c, length);
     return pages <= all && all - pages <= first_seen(&c->stores[number], length);
 }
 
@@ -78,6 +82,10 @@ pleach_status pl_cache_get_page(const pl_cache *c, size_t number, size_t i, void
                                 pleach_error *err)
 {
     const store *l = &c->stores[number];
+    if (l->state_bytes) {
+        memcpy(dst, pl_cache_states_get(c, l, i), l->state_bytes);
+        return PLEACH_OK;
+    }
     size_t at = pages_of(c->length) - pl_cache_kept_pages(c, number) + i;
     size_t n = PL_MIN(c->length - at * PL_CACHE_PAGE, PL_CACHE_PAGE);
     uint8_t *to = dst;
@@ -100,6 +108,7 @@ pleach_status pl_cache_set_pages(pl_cache *c, size_t number, size_t length, cons
     store *l = &c->stores[number];
     size_t all = pages_of(length);
     pl_page_shape shape = page_shape(c, l);
+    if (l->state_bytes) return pl_cache_states_set(c, l, length, data, err);
     assert(l->n_pages == 0 && pl_cache_pages_suffice(c, number, length, pages));
     if (pl_grow((void **)&l->pages, &l->pages_capacity, all, sizeof *l->pages))
         return pl_fail_memory(err, "attention cache", all * sizeof *l->pages);
@@ -146,7 +155,7 @@ uint64_t pl_cache_bytes(const pl_cache *c)
         const store *l = &c->stores[i];
         bytes += (uint64_t)(l->n_pages - l->first) * page_bytes(c, l);
     }
-    return bytes;
+    return bytes + pl_cache_states_held(c) * (uint64_t)c->state_bytes;
 }
 
 uint64_t pl_cache_token_bytes(const pl_cache *c)
@@ -172,5 +181,5 @@ uint64_t pl_cache_most_bytes(const pl_cache *c, size_t batch)
         const store *l = &c->stores[i];
         bytes += (uint64_t)PL_MIN(most_pages(l, batch), pages_of(c->capacity)) * page_bytes(c, l);
     }
-    return bytes;
+    return bytes + (2 + PL_CACHE_STATES) * (uint64_t)c->state_bytes;
 }
