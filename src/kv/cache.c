@@ -165,18 +165,23 @@ static int share_pages(store *l, const store *from, size_t length)
     return 0;
 }
 
-pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err)
+pleach_status pl_cache_fork_at(const pl_cache *c, size_t n, pl_cache **out, pleach_error *err)
 {
     PL_TRY(pl_cache_open_like(c, out, err));
-    (*out)->length = c->length;
+    (*out)->length = n;
     for (size_t i = 0; i < c->n_stores; i++)
-        if (share_pages(&(*out)->stores[i], &c->stores[i], c->length)) {
+        if (share_pages(&(*out)->stores[i], &c->stores[i], n)) {
             pl_cache_close(*out);
             *out = NULL;
-            return pl_fail_memory(err, "attention cache", pages_of(c->length) * sizeof(page *));
+            return pl_fail_memory(err, "attention cache", pages_of(n) * sizeof(page *));
         }
     pl_cache_states_share(*out, c);
     return PLEACH_OK;
+}
+
+pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err)
+{
+    return pl_cache_fork_at(c, c->length, out, err);
 }
 
 /* ---- length ---------------------------------------------------------------------------------- */
@@ -283,6 +288,13 @@ size_t pl_cache_reach(const pl_cache *c, size_t n)
     if (block && reaches(c, n / block * block)) return n / block * block;
     while (n > 0 && !reaches(c, n)) n = pl_cache_states_below(c, n);
     return n;
+}
+
+bool pl_cache_forgets(const pl_cache *c)
+{
+    bool windows = false;
+    for (size_t i = 0; i < c->n_stores; i++) windows = windows || c->stores[i].window;
+    return windows || c->recent;
 }
 
 /* Pages that hold nothing of the first n tokens, moved in front of those given up. */

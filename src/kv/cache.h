@@ -44,6 +44,8 @@ void pl_cache_close(pl_cache *c); /* accepts NULL */
 /* A second cache with the same tokens. It shares c's pages; whoever writes to a shared page first
  * takes a copy. Caches that share may be used by different threads at once. */
 pleach_status pl_cache_fork(const pl_cache *c, pl_cache **out, pleach_error *err);
+/* The same of the first n tokens alone, n <= length, as pl_cache_reach has it. */
+pleach_status pl_cache_fork_at(const pl_cache *c, size_t n, pl_cache **out, pleach_error *err);
 
 size_t pl_cache_length(const pl_cache *c);
 /* Room for n more tokens and not more than capacity, else PLEACH_ERR_LIMIT. */
@@ -60,6 +62,8 @@ void pl_cache_advance(pl_cache *c, size_t n);
  * was given up; tokens from there to n are to be computed again. Without windows and states it is no
  * more than a block of recent tokens less. */
 size_t pl_cache_reach(const pl_cache *c, size_t n);
+/* Whether that may be less than n: a layer has a window or recent tokens. */
+bool pl_cache_forgets(const pl_cache *c);
 /* Back to the first n tokens, n <= length, as pl_cache_reach has it. */
 void pl_cache_truncate(pl_cache *c, size_t n);
 
@@ -152,5 +156,8 @@ size_t pl_cache_recent(const pl_cache *c); /* of a block, in whole pages; 0: no 
 uint64_t pl_cache_bytes(const pl_cache *c);
 uint64_t pl_cache_token_bytes(const pl_cache *c);
 uint64_t pl_cache_most_bytes(const pl_cache *c, size_t batch);
+/* Bytes held now, a page that several caches share counted for each in equal parts: over all of
+ * them the sum is what is held. */
+double pl_cache_share(const pl_cache *c);
 
 #endif

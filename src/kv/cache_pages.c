@@ -158,6 +158,20 @@ uint64_t pl_cache_bytes(const pl_cache *c)
     return bytes + pl_cache_states_held(c) * (uint64_t)c->state_bytes;
 }
 
+double pl_cache_share(const pl_cache *c)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < c->n_stores; i++) {
+        const store *l = &c->stores[i];
+        double pages = 0;
+        for (size_t p = l->first; p < l->n_pages; p++)
+            pages += 1.0 / (double)atomic_load_explicit(&l->pages[p]->references,
+                                                        memory_order_relaxed);
+        bytes += pages * (double)page_bytes(c, l);
+    }
+    return bytes;
+}
+
 uint64_t pl_cache_token_bytes(const pl_cache *c)
 {
     uint64_t bytes = 0;
