@@ -48,7 +48,7 @@ static pleach_status processor_run(pl_backend *b, void *workspace, const pl_pass
     if (p->apart)
         return pl_transformer_step(me->c, workspace, p->caches, p->ids, p->n, p->logits, err);
     return pl_transformer_forward(me->t, me->c, workspace, p->caches[0], p->ids, p->n, p->first,
-                                  p->logits, err);
+                                  p->logits, p->hidden, err);
 }
 
 static const pl_backend_functions processor_functions = {
@@ -64,7 +64,8 @@ static pleach_status processor_open(const pl_transformer *t, const pl_compute *c
 {
     processor *p = pl_calloc(1, sizeof *p);
     if (!p) return pl_fail_memory(err, "model", sizeof *p);
-    *p = (processor){.base = {.f = &processor_functions, .device = "cpu", .name = ""},
+    *p = (processor){.base = {.f = &processor_functions, .device = "cpu", .name = "",
+                              .gives_hidden = true},
                      .t = t,
                      .c = c};
     *out = &p->base;

@@ -17,6 +17,8 @@ typedef struct pl_pass {
     const int32_t *ids;      /* [n] in the vocabulary */
     size_t n, first;         /* results are of rows first .. n-1 */
     float *logits;           /* [n - first][vocab], or NULL */
+    float *hidden;           /* [n - first][C] what the head takes, unrotated; or NULL, as it is for
+                                backends that do not give it and for rows apart */
     int32_t *best;           /* [n - first] the lowest id of the largest logits, -1 where one is NaN
                                 or none finite; or NULL */
 } pl_pass;
@@ -43,6 +45,7 @@ struct pl_backend {
     uint64_t bytes;        /* of device memory, weights */
     uint64_t workspace;    /* and what passes need beside them, once a session is open */
     bool finds_best;       /* cheaper than handing logits over */
+    bool gives_hidden;
 };
 
 /* device: NULL or "cpu", or as pl_cuda_open has it. t and c are borrowed until closing. */

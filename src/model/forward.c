@@ -3,6 +3,9 @@
  * The forward pass: pre-norm layers of a part that mixes positions and a part that feeds forward,
  * f32 activations throughout. The parts are in files of their own (forward.h). */
 #include "forward.h"
+
+#include <string.h>
+
 #include "rope.h"
 
 static void norm_row(void *forward, size_t i, int thread)
@@ -38,8 +41,8 @@ static void embed_row(void *forward, size_t m, int thread)
     }
 }
 
-/* Everything but the caches' lengths; logits of rows [first, n). */
-static void run_layers(pl_forward *p, size_t first, float *logits)
+/* Everything but the caches' lengths; logits and hidden of rows [first, n). */
+static void run_layers(pl_forward *p, size_t first, float *logits, float *hidden)
 {
     pl_workspace *w = p->w;
     const pl_transformer *t = w->t;
@@ -58,18 +61,20 @@ static void run_layers(pl_forward *p, size_t first, float *logits)
     if (first == p->n) return;
     const pl_linear *head = &t->head;
     add_and_norm(p, t->final_norm, true);
+    if (hidden) memcpy(hidden, w->norm + first * C, (p->n - first) * C * sizeof *hidden);
+    if (!logits) return;
     pl_linear_apply(p->c, &head, 1, w->norm + first * C, p->n - first, &logits, w->linear);
 }
 
 pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *c, pl_workspace *w,
                                      pl_cache *cache, const int32_t *ids, size_t n, size_t first,
-                                     float *logits, pleach_error *err)
+                                     float *logits, float *hidden, pleach_error *err)
 {
     (void)t;
     if (n == 0) return PLEACH_OK;
     pl_forward p = {.w = w, .c = c, .caches = &cache, .ids = ids, .n = n};
     PL_TRY(pl_forward_reserve(w, c, false, pl_cache_length(cache) + n, err));
-    run_layers(&p, logits ? PL_MIN(first, n) : n, logits);
+    run_layers(&p, logits || hidden ? PL_MIN(first, n) : n, logits, hidden);
     pl_cache_advance(cache, n);
     return PLEACH_OK;
 }
@@ -82,7 +87,7 @@ pleach_status pl_transformer_step(const pl_compute *c, pl_workspace *w, pl_cache
     size_t longest = 0;
     for (size_t m = 0; m < n; m++) longest = PL_MAX(longest, pl_cache_length(caches[m]));
     PL_TRY(pl_forward_reserve(w, c, true, longest + 1, err));
-    run_layers(&p, 0, logits);
+    run_layers(&p, 0, logits, NULL);
     for (size_t m = 0; m < n; m++) pl_cache_advance(caches[m], 1);
     return PLEACH_OK;
 }

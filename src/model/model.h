@@ -64,10 +64,11 @@ pleach_status pl_workspace_open(const pl_transformer *t, const pl_compute *c, si
 void pl_workspace_close(pl_workspace *w);
 
 /* Runs n <= batch ids at the cache's end (room must be reserved) and advances it. logits, when not
- * NULL, receives [n - first][vocab] for positions first..n-1. */
+ * NULL, receives [n - first][vocab] for positions first..n-1, and hidden, when not NULL, [n - first][C],
+ * the last norm's outputs. */
 pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *c, pl_workspace *w,
                                      pl_cache *cache, const int32_t *ids, size_t n, size_t first,
-                                     float *logits, pleach_error *err);
+                                     float *logits, float *hidden, pleach_error *err);
 /* One token for each of n <= batch sequences, each with a cache of its own (room must be reserved)
  * and at that cache's end; logits [n][vocab]. A row has the same bits as if it were alone. */
 pleach_status pl_transformer_step(const pl_compute *c, pl_workspace *w, pl_cache *const *caches,

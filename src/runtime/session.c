@@ -39,23 +39,21 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
 void pleach_session_close(pleach_session *s)
 {
     if (!s) return;
-    if (s->workspace) s->model->backend->f->workspace_close(s->model->backend, s->workspace);
+    if (s->workspace && !s->borrows) s->model->backend->f->workspace_close(s->model->backend, s->workspace);
     pl_cache_close(s->cache);
     pl_free(s->ids);
     pl_free(s);
 }
 
-pleach_status pleach_session_fork(const pleach_session *s, pleach_session **out, pleach_error *err)
+pleach_status pl_session_branch(const pleach_session *s, size_t n, pleach_session **out,
+                                pleach_error *err)
 {
-    size_t n = pl_cache_length(s->cache);
     *out = NULL;
     pleach_session *f = pl_calloc(1, sizeof *f);
     if (!f) return pl_fail_memory(err, "session", sizeof *f);
-    *f = (pleach_session){.model = s->model, .context = s->context, .batch = s->batch};
-    pleach_status status = pl_cache_fork(s->cache, &f->cache, err);
-    pl_backend *b = s->model->backend;
-    if (status == PLEACH_OK)
-        status = b->f->workspace_open(b, f->cache, s->batch, &f->workspace, err);
+    *f = (pleach_session){.model = s->model, .context = s->context, .batch = s->batch,
+                          .workspace = s->workspace, .borrows = true};
+    pleach_status status = pl_cache_fork_at(s->cache, n, &f->cache, err);
     if (status == PLEACH_OK && pl_grow((void **)&f->ids, &f->ids_capacity, n, sizeof *f->ids))
         status = pl_fail_memory(err, "token ids", n * sizeof *f->ids);
     if (status != PLEACH_OK) {
@@ -65,6 +63,22 @@ pleach_status pleach_session_fork(const pleach_session *s, pleach_session **out,
     if (n) memcpy(f->ids, s->ids, n * sizeof *f->ids);
     *out = f;
     return PLEACH_OK;
+}
+
+pleach_status pleach_session_fork(const pleach_session *s, pleach_session **out, pleach_error *err)
+{
+    pl_backend *b = s->model->backend;
+    pleach_session *f;
+    *out = NULL;
+    PL_TRY(pl_session_branch(s, pl_cache_length(s->cache), &f, err));
+    f->workspace = NULL;
+    f->borrows = false;
+    pleach_status status = b->f->workspace_open(b, f->cache, s->batch, &f->workspace, err);
+    if (status == PLEACH_OK)
+        *out = f;
+    else
+        pleach_session_close(f);
+    return status;
 }
 
 size_t pleach_session_position(const pleach_session *s)
@@ -92,10 +106,16 @@ static pleach_status prepare(pleach_session *s, const int32_t *ids, size_t n, pl
     return PLEACH_OK;
 }
 
+/* Where a pass leaves what comes of it; NULL: nowhere. */
+typedef struct results {
+    float *logits, *hidden; /* of each position from the first that is asked for on */
+    int32_t *best;          /* after the last */
+} results;
+
 /* One batch. Room in the cache is made batch by batch, so that a window's pages are used again
  * within a prompt. */
 static pleach_status feed_batch(pleach_session *s, const int32_t *ids, size_t n, size_t skip,
-                                float *logits, int32_t *best, pleach_error *err)
+                                const results *to, pleach_error *err)
 {
     pl_backend *b = s->model->backend;
     size_t at = pl_cache_length(s->cache);
@@ -103,8 +123,9 @@ static pleach_status feed_batch(pleach_session *s, const int32_t *ids, size_t n,
                  .ids = ids,
                  .n = n,
                  .first = skip,
-                 .logits = skip < n ? logits : NULL,
-                 .best = best};
+                 .logits = skip < n ? to->logits : NULL,
+                 .hidden = to->hidden,
+                 .best = to->best};
     PL_TRY(pl_cache_reserve(s->cache, n, err));
     PL_TRY(b->f->run(b, s->workspace, &p, err));
     memmove(s->ids + at, ids, n * sizeof *ids); /* they may be those very ids */
@@ -119,28 +140,30 @@ pleach_status pleach_session_truncate(pleach_session *s, size_t n, pleach_error 
     pl_cache_truncate(s->cache, reach);
     for (size_t part; reach < n; reach += part) {
         part = PL_MIN(s->batch, n - reach);
-        PL_TRY(feed_batch(s, s->ids + reach, part, part, NULL, NULL, err));
+        PL_TRY(feed_batch(s, s->ids + reach, part, part, &(results){0}, err));
     }
     return PLEACH_OK;
 }
 
-/* logits of positions from `first` on, or the likeliest id after the last. */
-static pleach_status feed(pleach_session *s, const int32_t *ids, size_t n, size_t first,
-                          float *logits, int32_t *best, pleach_error *err)
+/* The results of positions from `first` on. */
+static pleach_status feed(pleach_session *s, const int32_t *ids, size_t n, size_t first, results to,
+                          pleach_error *err)
 {
-    size_t start = pl_cache_length(s->cache), vocab = s->model->transformer->config->vocab_size;
+    const pl_config *g = s->model->transformer->config;
+    size_t start = pl_cache_length(s->cache);
     PL_TRY(prepare(s, ids, n, err));
     for (size_t done = 0; done < n;) {
         size_t part = PL_MIN(s->batch, n - done), skip = first > done ? first - done : 0;
         skip = PL_MIN(skip, part);
-        bool last = done + part == n;
-        pleach_status status =
-            feed_batch(s, ids + done, part, skip, logits, last ? best : NULL, err);
+        results now = to;
+        if (done + part < n) now.best = NULL;
+        pleach_status status = feed_batch(s, ids + done, part, skip, &now, err);
         if (status != PLEACH_OK) {
             if (pl_cache_reach(s->cache, start) == start) pl_cache_truncate(s->cache, start);
             return status;
         }
-        if (logits) logits += (part - skip) * vocab;
+        if (to.logits) to.logits += (part - skip) * g->vocab_size;
+        if (to.hidden) to.hidden += (part - skip) * g->hidden_size;
         done += part;
     }
     return PLEACH_OK;
@@ -151,7 +174,7 @@ pleach_status pleach_session_feed_all(pleach_session *s, const int32_t *ids, siz
 {
     PL_FAIL_IF(first > n, err, PLEACH_ERR_ARGUMENT, "logits from position %zu of only %zu tokens",
                first, n);
-    return feed(s, ids, n, first, logits, NULL, err);
+    return feed(s, ids, n, first, (results){.logits = logits}, err);
 }
 
 pleach_status pleach_session_feed(pleach_session *s, const int32_t *ids, size_t n, float *logits,
@@ -164,7 +187,18 @@ pleach_status pleach_session_feed(pleach_session *s, const int32_t *ids, size_t 
 pleach_status pl_session_feed_best(pleach_session *s, const int32_t *ids, size_t n, int32_t *best,
                                    pleach_error *err)
 {
-    return feed(s, ids, n, n - 1, NULL, best, err);
+    return feed(s, ids, n, n - 1, (results){.best = best}, err);
+}
+
+pleach_status pl_session_feed_hidden(pleach_session *s, const int32_t *ids, size_t n, float *hidden,
+                                     pleach_error *err)
+{
+    return feed(s, ids, n, 0, (results){.hidden = hidden}, err);
+}
+
+pleach_status pl_session_reserve(pleach_session *s, pleach_error *err)
+{
+    return pl_cache_reserve(s->cache, 1, err);
 }
 
 pleach_status pl_sessions_step(pleach_session *const *sessions, const int32_t *ids, size_t n,

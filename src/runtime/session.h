@@ -15,6 +15,7 @@ struct pleach_session {
     size_t context, batch;
     pl_cache *cache;
     void *workspace; /* the backend's */
+    bool borrows;    /* it is another session's */
     int32_t *ids; /* as many as the cache holds */
     size_t ids_capacity;
 };
@@ -27,6 +28,18 @@ pleach_status pl_sessions_step(pleach_session *const *sessions, const int32_t *i
  * model's backend must find it. */
 pleach_status pl_session_feed_best(pleach_session *s, const int32_t *ids, size_t n, int32_t *best,
                                    pleach_error *err);
+
+/* pleach_session_feed, n > 0, with what comes out of the last norm for each of the ids, hidden [n][C],
+ * in place of logits. The model's backend must give it. */
+pleach_status pl_session_feed_hidden(pleach_session *s, const int32_t *ids, size_t n, float *hidden,
+                                     pleach_error *err);
+/* Room for one more token in the cache. */
+pleach_status pl_session_reserve(pleach_session *s, pleach_error *err);
+
+/* A second session with the first n tokens of s, n as pl_cache_reach has it, that computes in the
+ * workspace of s: s is closed after it, and one of the two runs at a time. */
+pleach_status pl_session_branch(const pleach_session *s, size_t n, pleach_session **out,
+                                pleach_error *err);
 
 /* The context and the batch these settings ask for, and an empty cache for them. kernels and memory
  * are borrowed. */

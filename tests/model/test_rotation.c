@@ -67,7 +67,7 @@ static void forward(const pl_transformer *t, const pl_compute *c, const int32_t 
     must(pl_cache_open(&set, &cache, &err));
     must(pl_workspace_open(t, c, n, &w, &err));
     must(pl_cache_reserve(cache, n, &err));
-    must(pl_transformer_forward(t, c, w, cache, ids, n, 0, logits, &err));
+    must(pl_transformer_forward(t, c, w, cache, ids, n, 0, logits, NULL, &err));
     pl_workspace_close(w);
     pl_cache_close(cache);
 }

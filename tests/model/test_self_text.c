@@ -33,7 +33,7 @@ static void rows_are_alone(void **state)
             for (int b = 0; b < 2; b++) {
                 must(pl_cache_open(&set, both[b], &err));
                 must(pl_cache_reserve(*both[b], 64, &err));
-                must(pl_transformer_forward(t, &m->compute, single, *both[b], start, i, i, NULL,
+                must(pl_transformer_forward(t, &m->compute, single, *both[b], start, i, i, NULL, NULL,
                                             &err));
             }
         }
@@ -43,7 +43,7 @@ static void rows_are_alone(void **state)
             for (size_t i = 0; i < N; i++) ids[i] = (int32_t)(pl_random_next(&random) % V);
             must(pl_transformer_step(&m->compute, w, together, ids, n, logits, &err));
             for (size_t i = 0; i < n; i++) {
-                must(pl_transformer_forward(t, &m->compute, single, alone[i], &ids[i], 1, 0, row,
+                must(pl_transformer_forward(t, &m->compute, single, alone[i], &ids[i], 1, 0, row, NULL,
                                             &err));
                 assert_memory_equal(row, logits + i * V, V * sizeof *row);
             }
