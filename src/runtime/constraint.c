@@ -5,22 +5,24 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "grammar/grammar.h"
 
 struct pl_constraint {
     const pleach_model *model;
     size_t vocab;
-    pl_grammar *grammar;
-    pl_token_list *tokens;
+    const pl_token_list *tokens;
     pl_matcher *matcher;
     uint32_t *allowed; /* a bit for each id of the logits or the tokenizer */
 };
 
-static pleach_status read_grammar(const char *grammar, const char *json_schema, pl_grammar **out,
-                                  pleach_error *err)
+pleach_status pl_constraint_grammar(const char *grammar, const char *json_schema, pl_grammar **out,
+                                    pleach_error *err)
 {
     json_error_t at;
+    *out = NULL;
+    PL_FAIL_IF(grammar && json_schema, err, PLEACH_ERR_ARGUMENT,
+               "expected a grammar or a JSON schema, not both");
     if (grammar) return pl_grammar_parse(grammar, strlen(grammar), out, err);
+    if (!json_schema) return PLEACH_OK;
     json_t *schema = json_loads(json_schema, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
     PL_FAIL_IF(!schema, err, PLEACH_ERR_FORMAT, "JSON schema, line %d: %s", at.line, at.text);
     pleach_status status = pl_grammar_from_schema(schema, out, err);
@@ -28,30 +30,21 @@ static pleach_status read_grammar(const char *grammar, const char *json_schema, 
     return status;
 }
 
-static pleach_status open_parts(pl_constraint *c, const char *grammar, const char *json_schema,
-                                pleach_error *err)
-{
-    const pl_tokenizer *t = c->model->tokenizer;
-    PL_FAIL_IF(!t, err, PLEACH_ERR_MISSING, "a grammar wants a model with a tokenizer");
-    size_t ids = PL_MAX(c->vocab, pl_tokenizer_size(t));
-    PL_TRY(read_grammar(grammar, json_schema, &c->grammar, err));
-    PL_TRY(pl_token_list_open(t, &c->tokens, err));
-    PL_TRY(pl_matcher_open(c->grammar, &c->matcher, err));
-    c->allowed = pl_calloc(ids / 32 + 1, sizeof *c->allowed);
-    return c->allowed ? PLEACH_OK : pl_fail_memory(err, "a grammar's mask", ids / 8);
-}
-
-pleach_status pl_constraint_open(const pleach_model *m, const char *grammar,
-                                 const char *json_schema, pl_constraint **out, pleach_error *err)
+pleach_status pl_constraint_open(const pleach_model *m, const pl_grammar *g, pl_constraint **out,
+                                 pleach_error *err)
 {
     *out = NULL;
-    PL_FAIL_IF(grammar && json_schema, err, PLEACH_ERR_ARGUMENT,
-               "expected a grammar or a JSON schema, not both");
     pl_constraint *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail_memory(err, "a grammar", sizeof *c);
     c->model = m;
     c->vocab = m->transformer->config->vocab_size;
-    pleach_status status = open_parts(c, grammar, json_schema, err);
+    pleach_status status = pl_model_token_list(m, &c->tokens, err);
+    if (status == PLEACH_OK) status = pl_matcher_open(g, &c->matcher, err);
+    if (status == PLEACH_OK) {
+        size_t words = PL_MAX(c->vocab, pl_tokenizer_size(m->tokenizer)) / 32 + 1;
+        c->allowed = pl_calloc(words, sizeof *c->allowed);
+        if (!c->allowed) status = pl_fail_memory(err, "a grammar's mask", words * 4);
+    }
     if (status == PLEACH_OK)
         *out = c;
     else
@@ -63,8 +56,6 @@ void pl_constraint_close(pl_constraint *c)
 {
     if (!c) return;
     pl_matcher_close(c->matcher);
-    pl_token_list_close(c->tokens);
-    pl_grammar_close(c->grammar);
     pl_free(c->allowed);
     pl_free(c);
 }

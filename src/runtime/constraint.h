@@ -9,9 +9,12 @@
 
 typedef struct pl_constraint pl_constraint;
 
-/* One of the two texts is not NULL: GBNF, or a JSON schema. The model is borrowed. */
-pleach_status pl_constraint_open(const pleach_model *m, const char *grammar,
-                                 const char *json_schema, pl_constraint **out, pleach_error *err);
+/* What the answer has to be, as GBNF or as a JSON schema; without either text *out is NULL. */
+pleach_status pl_constraint_grammar(const char *grammar, const char *json_schema, pl_grammar **out,
+                                    pleach_error *err);
+/* Of one answer, at its beginning. The model and the grammar are borrowed. */
+pleach_status pl_constraint_open(const pleach_model *m, const pl_grammar *g, pl_constraint **out,
+                                 pleach_error *err);
 void pl_constraint_close(pl_constraint *c); /* accepts NULL */
 
 /* Leaves the logits of what may come next; the model's end tokens may where the text is whole.

@@ -68,7 +68,20 @@ static pleach_status open_tokenizer(pleach_model *m, const char *path, pleach_er
     const pl_gguf *gguf = pl_checkpoint_gguf(m->checkpoint);
     pleach_status status = gguf ? pl_tokenizer_open_gguf(gguf, &m->tokenizer, err)
                                 : pl_tokenizer_open_folder(path, &m->tokenizer, err);
-    return status == PLEACH_ERR_MISSING ? PLEACH_OK : status;
+    if (status == PLEACH_ERR_MISSING) return PLEACH_OK;
+    if (status != PLEACH_OK) return status;
+    m->tokens = pl_calloc(1, sizeof *m->tokens);
+    if (!m->tokens) return pl_fail_memory(err, "model", sizeof *m->tokens);
+    pthread_mutex_init(&m->tokens->lock, NULL);
+    return PLEACH_OK;
+}
+
+static void close_tokens(pl_token_cell *c)
+{
+    if (!c) return;
+    pl_token_list_close(c->list);
+    pthread_mutex_destroy(&c->lock);
+    pl_free(c);
 }
 
 static void add_end_token(pleach_model *m, int32_t id)
@@ -117,6 +130,7 @@ pleach_status pleach_model_open(const char *path, const pleach_model_settings *s
 void pleach_model_close(pleach_model *m)
 {
     if (!m) return;
+    close_tokens(m->tokens);
     pl_tokenizer_close(m->tokenizer);
     pl_backend_close(m->backend);
     pl_transformer_close(m->transformer);
@@ -130,6 +144,20 @@ bool pl_model_is_end(const pleach_model *m, int32_t id)
     for (uint32_t i = 0; i < m->n_end_tokens; i++)
         if (m->end_tokens[i] == id) return true;
     return false;
+}
+
+pleach_status pl_model_token_list(const pleach_model *m, const pl_token_list **out,
+                                  pleach_error *err)
+{
+    pl_token_cell *c = m->tokens;
+    *out = NULL;
+    PL_FAIL_IF(!c, err, PLEACH_ERR_MISSING, "a grammar wants a model with a tokenizer");
+    pthread_mutex_lock(&c->lock);
+    pleach_status status =
+        c->list ? PLEACH_OK : pl_token_list_open(m->tokenizer, &c->list, err);
+    *out = c->list;
+    pthread_mutex_unlock(&c->lock);
+    return status;
 }
 
 void pleach_model_get_info(const pleach_model *m, pleach_model_info *info)

@@ -29,6 +29,7 @@ typedef struct generation {
     pleach_session *session;
     const pleach_generation *set;
     pleach_sampler *sampler;
+    pl_grammar *grammar;
     pl_constraint *constraint; /* NULL: none */
     float *logits; /* [vocab]; NULL: the backend finds the likeliest id */
     int32_t best;
@@ -144,10 +145,10 @@ static pleach_status run(generation *g, const int32_t *prompt, size_t n_prompt,
     size_t vocab = g->session->model->transformer->config->vocab_size;
     PL_TRY(pleach_sampler_open(&g->set->sampling, &g->sampler, err));
     const pleach_sampling *set = &g->set->sampling;
-    bool greedy = set->temperature == 0 && set->repetition_penalty == 1;
-    if (g->set->grammar || g->set->json_schema)
-        PL_TRY(pl_constraint_open(g->session->model, g->set->grammar, g->set->json_schema,
-                                  &g->constraint, err));
+    bool greedy = set->temperature == 0 && set->repetition_penalty == 1 &&
+                  set->presence_penalty == 0 && set->frequency_penalty == 0;
+    PL_TRY(pl_constraint_grammar(g->set->grammar, g->set->json_schema, &g->grammar, err));
+    if (g->grammar) PL_TRY(pl_constraint_open(g->session->model, g->grammar, &g->constraint, err));
     if (!greedy || g->constraint || !g->session->model->backend->finds_best) {
         g->logits = pl_alloc(vocab, sizeof *g->logits);
         if (!g->logits) return pl_fail_memory(err, "logits", vocab * sizeof *g->logits);
@@ -174,6 +175,7 @@ pleach_status pleach_generate(pleach_session *s, const int32_t *prompt, size_t n
     pleach_status status = run(&g, prompt, n_prompt, &result, err);
     pleach_sampler_close(g.sampler);
     pl_constraint_close(g.constraint);
+    pl_grammar_close(g.grammar);
     pl_free(g.logits);
     pl_free(g.stream.text);
     if (stats) *stats = result;
