@@ -118,7 +118,10 @@ typedef struct pleach_sampling {
                                  multiplied */
     int32_t repetition_window; /* tokens looked back on; -1: all (default) */
     uint64_t seed;            /* default 0 */
-    unsigned char reserved[32];
+    float presence_penalty;   /* taken from the logit of each id that this sampler has given so far,
+                                 the answer's; 0: off (default). -2..2 */
+    float frequency_penalty;  /* the same for each time it gave the id; 0: off (default). -2..2 */
+    unsigned char reserved[24];
 } pleach_sampling;
 
 PLEACH_API void pleach_sampling_defaults(pleach_sampling *s);
@@ -130,8 +133,8 @@ PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_sampler_open(const pleach_samp
                                                                pleach_error *err);
 PLEACH_API void pleach_sampler_close(pleach_sampler *s); /* accepts NULL */
 
-/* The next id. logits [vocab] is changed in place; history: the ids so far (penalty). A row of NaN
- * is PLEACH_ERR_DATA. Order: penalty, temperature, top-k, top-p, min-p, draw. */
+/* The next id. logits [vocab] is changed in place; history: the ids so far (repetition penalty). A
+ * row of NaN is PLEACH_ERR_DATA. Order: penalties, temperature, top-k, top-p, min-p, draw. */
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_sample(pleach_sampler *s, float *logits,
                                                          size_t vocab, const int32_t *history,
                                                          size_t n_history, int32_t *id,

@@ -23,6 +23,12 @@ struct pleach_sampler {
     size_t heap_capacity;
     uint8_t *seen; /* [vocab] all zero between calls */
     size_t seen_capacity;
+    /* Ids given so far and how often; kept where presence or frequency is penalised. */
+    struct given {
+        int32_t id;
+        uint32_t times;
+    } *given;
+    size_t n_given, given_capacity;
 };
 
 void pleach_sampling_defaults(pleach_sampling *s)
@@ -45,6 +51,10 @@ static pleach_status check_settings(const pleach_sampling *s, pleach_error *err)
     PL_FAIL_IF(s->repetition_window < -1, err, PLEACH_ERR_ARGUMENT,
                "repetition window %d: expected a number of tokens, or -1 for all",
                (int)s->repetition_window);
+    PL_FAIL_IF(!(fabsf(s->presence_penalty) <= 2), err, PLEACH_ERR_ARGUMENT,
+               "presence penalty %g: expected -2 to 2", (double)s->presence_penalty);
+    PL_FAIL_IF(!(fabsf(s->frequency_penalty) <= 2), err, PLEACH_ERR_ARGUMENT,
+               "frequency penalty %g: expected -2 to 2", (double)s->frequency_penalty);
     return PLEACH_OK;
 }
 
@@ -66,12 +76,16 @@ void pleach_sampler_close(pleach_sampler *s)
     if (!s) return;
     pl_free(s->heap);
     pl_free(s->seen);
+    pl_free(s->given);
     pl_free(s);
 }
 
 static pleach_status reserve(pleach_sampler *s, size_t vocab, pleach_error *err)
 {
-    if (pl_grow((void **)&s->heap, &s->heap_capacity, vocab, sizeof *s->heap))
+    if (pl_grow((void **)&s->given, &s->given_capacity, s->n_given + 1, sizeof *s->given))
+        return pl_fail_memory(err, "sampler", (s->n_given + 1) * sizeof *s->given);
+    if (s->set.temperature != 0 &&
+        pl_grow((void **)&s->heap, &s->heap_capacity, vocab, sizeof *s->heap))
         return pl_fail_memory(err, "sampler", vocab * sizeof *s->heap);
     if (vocab > s->seen_capacity) {
         pl_free(s->seen);
@@ -97,6 +111,29 @@ static void penalise(pleach_sampler *s, float *logits, size_t vocab, const int32
     }
     for (const int32_t *id = first; id < end; id++)
         if (*id >= 0 && (size_t)*id < vocab) s->seen[*id] = 0;
+}
+
+static bool counts(const pleach_sampler *s)
+{
+    return s->set.presence_penalty != 0 || s->set.frequency_penalty != 0;
+}
+
+/* logit -= presence + times * frequency, as OpenAI's API reference has it. */
+static void penalise_given(const pleach_sampler *s, float *logits, size_t vocab)
+{
+    for (const struct given *g = s->given; g < s->given + s->n_given; g++)
+        if ((size_t)g->id < vocab)
+            logits[g->id] -=
+                s->set.presence_penalty + (float)g->times * s->set.frequency_penalty;
+}
+
+/* Room is reserved. */
+static void count(pleach_sampler *s, int32_t id)
+{
+    size_t i = 0;
+    while (i < s->n_given && s->given[i].id != id) i++;
+    if (i == s->n_given) s->given[s->n_given++] = (struct given){.id = id};
+    s->given[i].times++;
 }
 
 /* The first of the largest logits, or -1 when one is NaN or none is finite. */
@@ -202,8 +239,10 @@ pleach_status pleach_sample(pleach_sampler *s, float *logits, size_t vocab, cons
                "%zu logits: expected 1 to %d", vocab, INT32_MAX);
     PL_TRY(reserve(s, vocab, err));
     penalise(s, logits, vocab, history, n_history);
+    penalise_given(s, logits, vocab);
     int32_t best = argmax(logits, vocab);
     PL_FAIL_IF(best < 0, err, PLEACH_ERR_DATA, "the logits hold NaN or no finite number");
     *id = s->set.temperature == 0 ? best : sample_filtered(s, logits, vocab, best);
+    if (counts(s)) count(s, *id);
     return PLEACH_OK;
 }
