@@ -10,6 +10,7 @@
 #include "checkpoint.h"
 #include "model.h"
 #include "session.h"
+#include "batch.h"
 #include "quantize.h"
 #include "eval.h"
 

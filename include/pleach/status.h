@@ -26,6 +26,7 @@ typedef enum pleach_status {
     PLEACH_ERR_SHAPE = -2,       /* a geometry that no layout allows */
     PLEACH_ERR_UNSUPPORTED = -3, /* legal, but not something this build can do */
     PLEACH_ERR_LIMIT = -4,       /* a limit the caller set, such as the context length, is reached */
+    PLEACH_ERR_BUSY = -5,        /* too many wait already: later it may go */
     /* The machine. */
     PLEACH_ERR_MEMORY = -20,
     PLEACH_ERR_IO = -21,

@@ -45,6 +45,7 @@ const char *pleach_status_text(pleach_status status)
     case PLEACH_ERR_SHAPE: return "impossible shape";
     case PLEACH_ERR_UNSUPPORTED: return "not supported";
     case PLEACH_ERR_LIMIT: return "limit reached";
+    case PLEACH_ERR_BUSY: return "too many wait";
     case PLEACH_ERR_MEMORY: return "out of memory";
     case PLEACH_ERR_IO: return "input or output failed";
     case PLEACH_ERR_NO_SPACE: return "no space left on the disk";
