@@ -43,6 +43,7 @@ for group in "$@"; do
         need libopenblas-serial-dev has_library openblas # any other variant does as well
         need liblapacke-dev has_library lapacke
         need libedit-dev has_library libedit
+        need libmicrohttpd-dev has_library libmicrohttpd
         ;;
     test)
         need gcc command -v gcc
