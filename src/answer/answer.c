@@ -2,6 +2,8 @@
  *
  * Tokens to text of which no stop string can take anything away any more, and the list of pieces
  * that was made of it. */
+#include <stdio.h>
+
 #include "answer_parts.h"
 #include "base/memory.h"
 
@@ -114,6 +116,32 @@ pleach_status pl_answer_emit(pl_answer *a, pl_answer_part part, const char *text
     size_t call = a->split.calls ? a->split.calls - 1 : 0;
     a->pieces[a->n_pieces++] = (answer_piece){part, call, from, size};
     return PLEACH_OK;
+}
+
+pleach_status pl_answer_emit_escaped(pl_answer *a, const char *text, size_t size, pleach_error *err)
+{
+    static const char plain[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
+    size_t done = 0;
+    for (size_t i = 0; i < size; i++) {
+        char escape[8];
+        const char *known = text[i] ? strchr(plain, text[i]) : NULL;
+        if (!known && (unsigned char)text[i] >= 0x20) continue;
+        PL_TRY(pl_answer_emit(a, PL_ANSWER_ARGUMENTS, text + done, i - done, err));
+        if (known)
+            snprintf(escape, sizeof escape, "\\%c", letters[known - plain]);
+        else
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)text[i]);
+        PL_TRY(pl_answer_emit(a, PL_ANSWER_ARGUMENTS, escape, strlen(escape), err));
+        done = i + 1;
+    }
+    return pl_answer_emit(a, PL_ANSWER_ARGUMENTS, text + done, size - done, err);
+}
+
+pleach_status pl_answer_begin_call(pl_answer *a, const char *name, pleach_error *err)
+{
+    a->split.calls++;
+    a->split.shown = true;
+    return pl_answer_emit(a, PL_ANSWER_CALL, name, strlen(name), err);
 }
 
 bool pl_answer_next(pl_answer *a, pl_answer_piece *piece)

@@ -35,6 +35,12 @@ struct pl_answer {
 pleach_status pl_answer_emit(pl_answer *a, pl_answer_part part, const char *text, size_t size,
                              pleach_error *err);
 
+/* The same of text that becomes a part of a JSON string. */
+pleach_status pl_answer_emit_escaped(pl_answer *a, const char *text, size_t size,
+                                     pleach_error *err);
+/* A call of this function begins. */
+pleach_status pl_answer_begin_call(pl_answer *a, const char *name, pleach_error *err);
+
 /* Splits what is ready. `last`: no more comes. */
 pleach_status pl_answer_split(pl_answer *a, bool last, pleach_error *err);
 

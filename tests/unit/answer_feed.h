@@ -23,15 +23,20 @@ static inline void feed_must(bool good)
     if (!good) abort();
 }
 
-static inline void feed_read(answer_feed *f)
+static inline void feed_piece(answer_feed *f, const pl_answer_piece *p)
 {
     static const char *const names[] = {"C:", "R:", "F:", "A:"};
+    if (f->last != (int)p->part) feed_must(!pl_buffer_append(&f->line, names[p->part], 2, NULL));
+    feed_must(!pl_buffer_append(&f->line, p->text, p->size, NULL));
+    f->last = (int)p->part;
+}
+
+static inline void feed_read(answer_feed *f)
+{
     pl_answer_piece p;
     while (pl_answer_next(f->answer, &p)) {
         feed_must(p.size > 0);
-        if (f->last != (int)p.part) feed_must(!pl_buffer_append(&f->line, names[p.part], 2, NULL));
-        feed_must(!pl_buffer_append(&f->line, p.text, p.size, NULL));
-        f->last = (int)p.part;
+        feed_piece(f, &p);
     }
 }
 
