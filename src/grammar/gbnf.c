@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * GBNF text to rules: name ::= alternatives; literals "...", classes [a-z] and [^a-z], "." for any
- * character, brackets, the repetitions * + ? {m} {m,} {m,n}, comments from # to the line's end. */
+ * character, brackets, the repetitions * + ? {m} {m,} {m,n}, comments from # to the line's end; and
+ * %json SCHEMA for JSON of a schema that stands there. */
 #include <ctype.h>
 #include <string.h>
 
@@ -190,6 +191,24 @@ static const expression *read_name(reader *x)
     return grammar_call(x->r, grammar_rule(x->r, begin, (size_t)(x->at - begin)));
 }
 
+/* A schema, and how far it goes is the JSON library's to say. */
+static const expression *read_schema(reader *x)
+{
+    json_error_t at;
+    json_t *schema =
+        json_loadb(x->at, (size_t)(x->end - x->at),
+                   JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &at);
+    if (!schema) {
+        grammar_fail(x->r, PLEACH_ERR_FORMAT, ", line %u: %%json, line %d: %.100s", x->line,
+                     at.line, at.text);
+        return grammar_nothing();
+    }
+    for (const char *end = x->at + at.position; x->at < end; x->at++) x->line += *x->at == '\n';
+    const expression *e = grammar_schema(x->r, schema);
+    json_decref(schema);
+    return e;
+}
+
 /* What follows each other, up to |, ) or the rule's end. */
 static const expression *read_all(reader *x)
 {
@@ -209,6 +228,8 @@ static const expression *read_all(reader *x)
             e = read_either(x);
             if (good(x) && !take(x, ")")) fail_here(x, ")");
             x->depth--;
+        } else if (take(x, "%json")) {
+            e = read_schema(x);
         } else if (is_name(next(x))) {
             e = read_name(x);
         } else {

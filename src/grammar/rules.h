@@ -67,6 +67,9 @@ const expression *grammar_call(rules *r, uint32_t rule);
 /* The rule of that name, made where there is none yet. */
 uint32_t grammar_rule(rules *r, const char *name, size_t size);
 
+/* JSON of the schema's shape, which need not outlive the call; NULL: any object. */
+const expression *grammar_schema(rules *r, const json_t *schema);
+
 /* ---- the graph ------------------------------------------------------------------------------- */
 
 typedef enum vertex_kind {

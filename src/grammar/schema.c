@@ -4,7 +4,8 @@
  * between its parts; properties come in the schema's order, those not required may be left out, and
  * others follow where additionalProperties asks for them. Keywords that say nothing about a value's
  * shape (title, description, default, examples, $schema, $id, ...) are passed over; those that do
- * and cannot be kept to are refused by name. */
+ * and cannot be kept to are refused by name. Rules have blanks in their names, which GBNF's cannot
+ * have. */
 #include <string.h>
 
 #include "base/compiler.h"
@@ -147,12 +148,13 @@ static void define_json(builder *b)
     static const char *const constants[] = {"true", "false", "null"};
     static const range blanks = {' ', ' '};
     rules *r = b->r;
-    b->space = new_rule(b, "space");
-    b->string = new_rule(b, "string");
-    b->integer = new_rule(b, "integer");
-    b->number = new_rule(b, "number");
-    b->value = new_rule(b, "value");
-    b->object = new_rule(b, "object");
+    b->space = new_rule(b, "json space");
+    b->string = new_rule(b, "json string");
+    b->integer = new_rule(b, "json integer");
+    b->number = new_rule(b, "json number");
+    b->value = new_rule(b, "json value");
+    b->object = new_rule(b, "json object");
+    if (!good(b) || r->list[b->space].is) return; /* another schema of these rules made them */
     const expression *line =
         all(b, text(b, "\n"), grammar_repeat(r, grammar_class(r, &blanks, 1), 0, 32));
     define(b, b->space, grammar_optional(r, grammar_either(r, text(b, " "), line)));
@@ -534,17 +536,24 @@ static const expression *schema_of(builder *b, const json_t *s)
     return e;
 }
 
+const expression *grammar_schema(rules *r, const json_t *schema)
+{
+    builder b = {.r = r, .root = schema};
+    define_json(&b);
+    const expression *e = schema ? schema_of(&b, schema) : grammar_call(r, b.object);
+    pl_free(b.defined);
+    pl_free(b.defined_as);
+    return e;
+}
+
 pleach_status pl_grammar_from_schema(const json_t *schema, pl_grammar **out, pleach_error *err)
 {
     rules r = {.err = err};
-    builder b = {.r = &r, .root = schema};
     *out = NULL;
-    uint32_t root = new_rule(&b, "root");
-    define_json(&b);
-    define(&b, root, schema ? schema_of(&b, schema) : grammar_call(&r, b.object));
-    pleach_status status = good(&b) ? grammar_compile(&r, out, err) : r.status;
-    pl_free(b.defined);
-    pl_free(b.defined_as);
+    uint32_t root = grammar_rule(&r, "root", 4);
+    const expression *e = grammar_schema(&r, schema);
+    if (r.status == PLEACH_OK) r.list[root].is = e;
+    pleach_status status = r.status ? r.status : grammar_compile(&r, out, err);
     grammar_rules_free(&r);
     return status;
 }

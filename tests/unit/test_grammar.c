@@ -69,6 +69,13 @@ static void gbnf_takes_its_texts(void **state)
         {"root ::= \"a\"{2} \"b\"{,2} \"c\"{1,}", {"aac", "aabbccc"}, {"ac", "aabbbc", "aa"}},
         {"root ::= (\"\" | \"a\"?)* \"b\"", {"b", "aab"}, {"a", "ba"}},
         {"root ::= [-a] [a-] [\\]^]", {"-a]", "a-^"}, {"b-]"}},
+        {"root ::= \"n=\" %json {\"type\":\n\"integer\"} string | %json{\"enum\": [\"a\", null]}+\n"
+         "string ::= \";\"",
+         {"n=-12;", "\"a\"", "null\"a\""},
+         {"n=", "n=1", "n=1.5;", "a"}},
+        {"root ::= %json true \"!\" | %json {\"$ref\": \"#/$defs/x\", \"$defs\": {\"x\": {\"const\": 7}}}",
+         {"[1, \"x\"]!", "{}!", "7"},
+         {"8", "!"}},
     };
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         pl_grammar *g;
@@ -102,6 +109,10 @@ static void bad_grammars_are_refused(void **state)
         {"root ::= \"\\q\"", "expected an escape"},
         {"root ::= \"\\ud800\"", "a character's number"},
         {"root ::= \"\xff\"", "a character of UTF-8"},
+        {"root ::= \"a\"\nx ::= %json {\"type\"}", "line 2: %json, line 1: "},
+        {"root ::= %json {\"type\": \"thing\"}", "there is no type \"thing\""},
+        {"root ::= %json {} x", "there is no rule x"},
+        {"root ::= %json {}\n\n\ny ::= $", "line 4: "},
         {"root ::= ((((\"a\"{1000}){1000}){1000}){1000})", "too large"},
     };
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
