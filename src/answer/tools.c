@@ -61,3 +61,9 @@ bool pl_tools_allow(const json_t *tools, const char *name)
 {
     return tools ? pl_tools_find(tools, name) != NULL : name[0] != 0;
 }
+
+bool pl_tools_is_string(const json_t *schema)
+{
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && !strcmp(type, "string");
+}

@@ -47,12 +47,6 @@ static size_t read_name(const pl_answer *a, char name[LONGEST_NAME + 1], pl_call
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static bool is_string(const json_t *schema)
-{
-    const char *type = json_string_value(json_object_get(schema, "type"));
-    return type && !strcmp(type, "string");
-}
-
 /* How Python writes constants. */
 static const char *python_constant(const char *s, size_t n)
 {
@@ -171,7 +165,7 @@ static pleach_status read_key(pl_answer *a, pl_call_state *state, pleach_error *
     PL_TRY(show(a, x->any ? ", \"" : "\"", err));
     PL_TRY(pl_answer_emit_escaped(a, name, n, err));
     x->any = true;
-    x->string = is_string(json_object_get(x->properties, name));
+    x->string = pl_tools_is_string(json_object_get(x->properties, name));
     x->began = false;
     x->scan = 0;
     x->where = PL_XML_VALUE;
