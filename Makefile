@@ -56,7 +56,8 @@ else
 endif
 
 check-full: export PLEACH_KILLS = 300
-check-full: check asan tsan fuzz ## check, asan, tsan and fuzz, and many more killed runs
+check-full: export PLEACH_REQUESTS = 10000
+check-full: check asan tsan fuzz ## check, asan, tsan and fuzz, many more killed runs and requests
 
 asan: setup-test ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(CONFIGURE) -B build-asan -DCMAKE_C_COMPILER=gcc -DPLEACH_SANITIZE=ON -DPLEACH_WERROR=ON
