@@ -69,6 +69,14 @@ typedef struct pl_rope_config {
     uint32_t dims;                            /* rotated dims of a head; head_dim */
 } pl_rope_config;
 
+/* A gated delta net: key_heads divides value_heads, PL_DELTA_PANEL (kernels/delta.h) value_dim. */
+typedef struct pl_delta_config {
+    uint32_t key_heads, value_heads, key_dim, value_dim;
+    uint32_t taps; /* of the convolution, 2 to PL_DELTA_TAPS; 0: the model has no such layers */
+} pl_delta_config;
+
+#define PL_DELTA_TAPS 8
+
 #define PL_MAX_END_TOKENS 16
 
 /* In what the layers of one model differ. */
@@ -85,6 +93,7 @@ typedef struct pl_config {
     bool tie_embeddings, attention_bias /* q, k, v */, output_bias /* o */, mlp_bias, qk_norm;
     pl_rope_config rope;
     uint32_t sliding_window; /* 0: none */
+    pl_delta_config delta;
     pl_layer_config layer[512];
     int32_t bos, pad;      /* -1: none */
     uint32_t n_end_tokens; /* config and generation_config together, no duplicates */
