@@ -175,7 +175,7 @@ pleach_status pl_cache_fork_at(const pl_cache *c, size_t n, pl_cache **out, plea
             *out = NULL;
             return pl_fail_memory(err, "attention cache", pages_of(n) * sizeof(page *));
         }
-    pl_cache_states_share(*out, c);
+    pl_cache_states_share(*out, c, n);
     return PLEACH_OK;
 }
 
@@ -294,7 +294,7 @@ bool pl_cache_forgets(const pl_cache *c)
 {
     bool windows = false;
     for (size_t i = 0; i < c->n_stores; i++) windows = windows || c->stores[i].window;
-    return windows || c->recent;
+    return windows || c->recent || c->state_bytes;
 }
 
 /* Pages that hold nothing of the first n tokens, moved in front of those given up. */

@@ -62,7 +62,7 @@ void pl_cache_advance(pl_cache *c, size_t n);
  * was given up; tokens from there to n are to be computed again. Without windows and states it is no
  * more than a block of recent tokens less. */
 size_t pl_cache_reach(const pl_cache *c, size_t n);
-/* Whether that may be less than n: a layer has a window or recent tokens. */
+/* Whether that may be less than n: a layer has a window, recent tokens or a state. */
 bool pl_cache_forgets(const pl_cache *c);
 /* Back to the first n tokens, n <= length, as pl_cache_reach has it. */
 void pl_cache_truncate(pl_cache *c, size_t n);

@@ -164,12 +164,10 @@ double pl_cache_share(const pl_cache *c)
     for (size_t i = 0; i < c->n_stores; i++) {
         const store *l = &c->stores[i];
         double pages = 0;
-        for (size_t p = l->first; p < l->n_pages; p++)
-            pages += 1.0 / (double)atomic_load_explicit(&l->pages[p]->references,
-                                                        memory_order_relaxed);
+        for (size_t p = l->first; p < l->n_pages; p++) pages += page_part(l->pages[p]);
         bytes += pages * (double)page_bytes(c, l);
     }
-    return bytes;
+    return bytes + pl_cache_states_in_parts(c) * (double)c->state_bytes;
 }
 
 uint64_t pl_cache_token_bytes(const pl_cache *c)

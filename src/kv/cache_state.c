@@ -115,15 +115,6 @@ void pl_cache_states_advance(pl_cache *c)
     c->spare.page = NULL;
 }
 
-void pl_cache_states_share(pl_cache *c, const pl_cache *from)
-{
-    c->state = page_share(from->state);
-    for (size_t i = 0; i < from->n_kept && from->kept[i].position <= from->length; i++)
-        c->kept[c->n_kept++] = (state){from->kept[i].position, page_share(from->kept[i].page)};
-    c->spare = (state){from->spare.position, page_share(from->spare.page)};
-    settle(c);
-}
-
 void pl_cache_states_release(pl_cache *c)
 {
     release(c->state);
@@ -138,6 +129,17 @@ static const state *find(const pl_cache *c, size_t n)
     for (size_t i = 0; i < c->n_kept; i++)
         if (c->kept[i].position == n) return &c->kept[i];
     return NULL;
+}
+
+void pl_cache_states_share(pl_cache *c, const pl_cache *from, size_t n)
+{
+    if (!c->state_bytes) return;
+    const state *now = n == from->length ? NULL : find(from, n);
+    c->state = page_share(now ? now->page : n ? from->state : NULL);
+    for (size_t i = 0; i < from->n_kept && from->kept[i].position <= PL_MIN(n, from->length); i++)
+        c->kept[c->n_kept++] = (state){from->kept[i].position, page_share(from->kept[i].page)};
+    if (from->spare.page && from->spare.position <= n)
+        c->kept[c->n_kept++] = (state){from->spare.position, page_share(from->spare.page)};
 }
 
 bool pl_cache_states_reach(const pl_cache *c, size_t n)
@@ -156,6 +158,13 @@ size_t pl_cache_states_below(const pl_cache *c, size_t n)
 size_t pl_cache_states_held(const pl_cache *c)
 {
     return c->n_kept + (c->state != NULL) + (c->spare.page != NULL);
+}
+
+double pl_cache_states_in_parts(const pl_cache *c)
+{
+    double parts = page_part(c->state) + page_part(c->spare.page);
+    for (size_t i = 0; i < c->n_kept; i++) parts += page_part(c->kept[i].page);
+    return parts;
 }
 
 void pl_cache_states_truncate(pl_cache *c, size_t n)

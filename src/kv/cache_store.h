@@ -81,6 +81,12 @@ static inline page *page_share(page *p)
     return p;
 }
 
+/* What each of those that have it is to count of a page. */
+static inline double page_part(const page *p)
+{
+    return p ? 1.0 / (double)atomic_load_explicit(&p->references, memory_order_relaxed) : 0;
+}
+
 /* Whether the caller had the last reference. */
 static inline bool page_leave(page *p)
 {
@@ -92,13 +98,15 @@ static inline bool page_leave(page *p)
 /* States for what length .. length + n - 1 leave behind. */
 pleach_status pl_cache_states_reserve(pl_cache *c, size_t n, pleach_error *err);
 void pl_cache_states_advance(pl_cache *c);
-void pl_cache_states_share(pl_cache *c, const pl_cache *from);
+/* To an empty cache, those after the first n tokens, as pl_cache_states_reach has it. */
+void pl_cache_states_share(pl_cache *c, const pl_cache *from, size_t n);
 void pl_cache_states_release(pl_cache *c);
 /* Whether the state after n <= length tokens is there; and going back to it. */
 bool pl_cache_states_reach(const pl_cache *c, size_t n);
 /* The largest kept length below n <= length; 0: none. */
 size_t pl_cache_states_below(const pl_cache *c, size_t n);
 size_t pl_cache_states_held(const pl_cache *c); /* how many */
+double pl_cache_states_in_parts(const pl_cache *c); /* the same, shared ones in equal parts */
 void pl_cache_states_truncate(pl_cache *c, size_t n);
 /* For the file, of one layer: how many states a cache of `length` tokens gives it, the earlier one
  * first; and state i. */

@@ -68,7 +68,8 @@ static void append(pl_cache *c, int text, size_t n)
 static void check_state(const pl_cache *c, int text, size_t first, int other, size_t more)
 {
     assert_int_equal(pl_cache_length(c), first + more);
-    for (uint32_t layer = 1; layer < LAYERS && first + more; layer++) {
+    if (first + more == 0) return;
+    for (uint32_t layer = 1; layer < LAYERS; layer++) {
         float s[NUMBERS] = {0};
         for (size_t p = 0; p < first + more; p++) advance(s, layer, p < first ? text : other, p);
         assert_memory_equal(pl_cache_state(c, layer), s, BYTES);
@@ -161,6 +162,29 @@ static void forks_share_and_part(void **state)
     pl_cache_close(b);
     check_state(c, 1, 192, 3, 300);
     pl_cache_close(c);
+}
+
+/* Of the first tokens alone, with what of them is kept. */
+static void forks_may_hold_the_first_tokens(void **state)
+{
+    (void)state;
+    static size_t list[CAPACITY];
+    pl_cache *a = open_cache("f32", 0), *f;
+    append(a, 1, 700);
+    double held = pl_cache_share(a);
+    assert_true(pl_cache_forgets(a) && held == (double)pl_cache_bytes(a));
+    for (size_t i = reachable(a, 700, list); i > 0; i--) {
+        size_t n = list[i - 1];
+        assert_int_equal(pl_cache_fork_at(a, n, &f, NULL), PLEACH_OK);
+        check_state(f, 1, n, 0, 0);
+        assert_true(pl_cache_share(a) + pl_cache_share(f) == held);
+        for (size_t j = 0; j < i; j++) assert_int_equal(pl_cache_reach(f, list[j]), list[j]);
+        append(f, 2, 70);
+        check_state(f, 1, n, 2, 70);
+        pl_cache_close(f);
+    }
+    check_state(a, 1, 700, 0, 0);
+    pl_cache_close(a);
 }
 
 /* Tokens that were reserved and never came. */
@@ -258,6 +282,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_depends_on_the_length_alone),
         cmocka_unit_test(going_back_finds_the_state),
         cmocka_unit_test(forks_share_and_part),
+        cmocka_unit_test(forks_may_hold_the_first_tokens),
         cmocka_unit_test(what_was_only_reserved_is_not_reached),
         cmocka_unit_test(a_cache_takes_what_it_says),
         cmocka_unit_test(pages_hold_the_state_and_the_last_border),
