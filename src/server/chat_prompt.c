@@ -8,18 +8,18 @@
 
 typedef struct chat_values {
     bool generation_prompt, thinking;
-    const json_t *tools, *kwargs;
+    const json_t *kwargs;
 } chat_values;
 
 static const pl_field fields[] = {
     {"add_generation_prompt", .type = PL_FIELD_BOOL, PL_FIELD_AT(chat_values, generation_prompt)},
     {"enable_thinking", .type = PL_FIELD_BOOL, PL_FIELD_AT(chat_values, thinking)},
-    {"tools", .type = PL_FIELD_ARRAY, PL_FIELD_AT(chat_values, tools)},
     {"chat_template_kwargs", .type = PL_FIELD_OBJECT, PL_FIELD_AT(chat_values, kwargs)},
 };
 
 /* The request's own names win over chat_template_kwargs. */
-static json_t *make_variables(const json_t *body, const chat_values *v, json_t *messages)
+static json_t *make_variables(const json_t *body, const chat_values *v, json_t *messages,
+                              const json_t *tools)
 {
     json_t *variables = v->kwargs ? json_copy((json_t *)v->kwargs) : json_object();
     int failed = json_object_set(variables, "messages", messages) |
@@ -27,21 +27,21 @@ static json_t *make_variables(const json_t *body, const chat_values *v, json_t *
                                      json_boolean(v->generation_prompt));
     if (json_is_boolean(json_object_get(body, "enable_thinking")))
         failed |= json_object_set_new(variables, "enable_thinking", json_boolean(v->thinking));
-    if (json_array_size(v->tools))
-        failed |= json_object_set(variables, "tools", (json_t *)v->tools);
+    if (tools) failed |= json_object_set(variables, "tools", (json_t *)tools);
     if (!failed) return variables;
     json_decref(variables);
     return NULL;
 }
 
-pleach_status pl_chat_prompt(const pl_server *s, const json_t *body, pl_ids *ids, pl_refusal *r)
+pleach_status pl_chat_prompt(const pl_server *s, const json_t *body, const json_t *tools,
+                             pl_ids *ids, pl_refusal *r)
 {
     chat_values v = {.generation_prompt = true};
     json_t *messages;
     pleach_error err;
     PL_TRY(pl_fields_read(fields, PL_COUNT(fields), body, &v, r));
     PL_TRY(pl_messages_read(json_object_get(body, "messages"), &messages, r));
-    json_t *variables = make_variables(body, &v, messages);
+    json_t *variables = make_variables(body, &v, messages, tools);
     pleach_status status = variables ? pl_chat_encode_json(s->tokenizer, variables, ids, &err)
                                      : pl_fail_memory(&err, "a chat", 0);
     json_decref(variables);

@@ -70,6 +70,7 @@ void pl_completion_close(pl_completion *c)
     pl_free(c->choices);
     pl_free(c->prompts);
     pl_free(c->echoes);
+    pl_free(c->form.data);
     pl_params_free(&c->params);
     json_decref(c->body);
     pl_free(c);

@@ -35,6 +35,7 @@ typedef struct pl_completion {
     int64_t created;
     pl_ids *prompts;
     size_t n_prompts;
+    pl_buffer form;    /* the grammar of an answer that has to be a call */
     pl_buffer *echoes; /* of echo: the prompts' texts */
     pl_answer_settings answer;
     pleach_request request;

@@ -82,33 +82,28 @@ static pleach_status read_logprobs(const json_t *value, const char *name, void *
     return PLEACH_OK;
 }
 
-static pleach_status take_schema(const json_t *schema, const char *name, pl_params *p,
-                                 pl_refusal *r)
+/* The schema is taken over. */
+static pleach_status take_schema(json_t *schema, pl_params *p, pl_refusal *r)
 {
-    PL_REFUSE_IF(!json_is_object(schema), r, 400, name, "%s: expected a JSON schema, found %s",
-                 name, pl_json_kind(schema));
-    free(p->schema_text);
+    p->schema = schema;
     p->schema_text = json_dumps(schema, JSON_COMPACT);
-    if (!p->schema_text) return pl_refuse_memory(r);
-    p->json_schema = p->schema_text;
-    return PLEACH_OK;
+    return p->schema_text ? PLEACH_OK : pl_refuse_memory(r);
 }
 
 static pleach_status read_format(const json_t *value, const char *name, void *values, pl_refusal *r)
 {
-    pl_params *p = values;
+    static const char schema_name[] = "response_format.json_schema.schema";
     const char *type = json_string_value(json_object_get(value, "type"));
     PL_REFUSE_IF(!type, r, 400, name, "%s: expected an object with a \"type\"", name);
     if (strcmp(type, "text") == 0) return PLEACH_OK;
-    if (strcmp(type, "json_object") == 0) {
-        p->json_schema = "{\"type\":\"object\"}";
-        return PLEACH_OK;
-    }
+    if (strcmp(type, "json_object") == 0)
+        return take_schema(json_pack("{s:s}", "type", "object"), values, r);
     PL_REFUSE_IF(strcmp(type, "json_schema"), r, 400, "response_format.type",
                  "%s.type: expected text, json_object or json_schema, found \"%.40s\"", name, type);
-    const json_t *format = json_object_get(value, "json_schema");
-    return take_schema(json_object_get(format, "schema"), "response_format.json_schema.schema", p,
-                       r);
+    json_t *schema = json_object_get(json_object_get(value, "json_schema"), "schema");
+    PL_REFUSE_IF(!json_is_object(schema), r, 400, schema_name,
+                 "%s: expected a JSON schema, found %s", schema_name, pl_json_kind(schema));
+    return take_schema(json_incref(schema), values, r);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -163,13 +158,14 @@ pleach_status pl_params_read(const json_t *body, size_t vocab, pl_params *p, pl_
     for (size_t i = 0; i < p->n_bias; i++)
         PL_REFUSE_IF((size_t)p->bias[i].id >= vocab, r, 400, "logit_bias",
                      "logit_bias: expected token ids below %zu, found %d", vocab, p->bias[i].id);
-    PL_REFUSE_IF(p->grammar && p->json_schema, r, 400, "grammar",
+    PL_REFUSE_IF(p->grammar && p->schema, r, 400, "grammar",
                  "grammar: expected no response_format with it");
     return PLEACH_OK;
 }
 
 void pl_params_free(pl_params *p)
 {
+    json_decref(p->schema);
     free(p->schema_text);
     pl_free(p->bias);
     *p = (pl_params){0};
@@ -199,7 +195,7 @@ void pl_params_request(const pl_params *p, pleach_request *request)
     g->max_tokens = p->max_tokens > 0 ? (size_t)p->max_tokens : 0;
     g->ignore_end = p->ignore_end;
     g->grammar = p->grammar;
-    g->json_schema = p->json_schema;
+    g->json_schema = p->schema_text;
     request->no_tokens = p->max_tokens == 0;
     request->answers = (size_t)p->n;
     request->bias = p->bias;

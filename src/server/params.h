@@ -17,9 +17,10 @@ typedef struct pl_params {
     int64_t top_logprobs, top_k, repetition_window;
     double temperature, top_p, min_p;
     double presence_penalty, frequency_penalty, repetition_penalty;
-    const char *grammar, *json_schema; /* of the answer; NULL: any */
-    char *schema_text;                 /* owned: json_schema, where the body held an object */
-    const char *stop[PL_MAX_STOPS];    /* borrowed from the body */
+    const char *grammar;            /* of the answer; NULL: any */
+    json_t *schema;                 /* the same; owned, */
+    char *schema_text;              /* as its text */
+    const char *stop[PL_MAX_STOPS]; /* borrowed from the body */
     size_t n_stop;
     pleach_logit_bias *bias; /* owned */
     size_t n_bias;

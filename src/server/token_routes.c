@@ -3,6 +3,7 @@
  * /tokenize, /detokenize and /apply-template: text to ids and back, without an answer. */
 #include "base/memory.h"
 #include "chat_prompt.h"
+#include "chat_tools.h"
 #include "format/json.h"
 #include "inputs.h"
 
@@ -94,7 +95,9 @@ static pleach_status apply_template(pl_exchange *x, const json_t *body, pl_refus
     pleach_error err;
     char *text = NULL;
     size_t size = 0;
-    pleach_status status = pl_chat_prompt(x->server, body, &ids, r);
+    pl_chat_tools tools;
+    PL_TRY(pl_chat_tools_read(body, &tools, r));
+    pleach_status status = pl_chat_prompt(x->server, body, tools.list, &ids, r);
     if (status == PLEACH_OK &&
         pl_tokenizer_decode(x->server->tokenizer, ids.ids, ids.n, true, &text, &size, &err))
         status = pl_refuse_error(r, "messages", &err);

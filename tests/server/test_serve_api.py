@@ -399,13 +399,58 @@ def test_G05_penalties():
 
 def test_wrong_types_name_their_field():
     wrong = {"top_p": [2, -0.1, "x"], "min_p": [1.1, {}], "stream": [1, "true"], "logprobs": [21, -1, "x", 1.5],
-             "ignore_eos": [0], "tools": [7, {}], "chat_template_kwargs": [7], "enable_thinking": ["no"]}
+             "ignore_eos": [0], "chat_template_kwargs": [7], "enable_thinking": ["no"]}
     for name, values in wrong.items():
         for value in values:
             refused(server.chat("Hi", **{name: value}), name)
     for name in wrong:
         assert server.chat("Hi", max_tokens=1, **{name: None}).status == 200
     assert server.chat("Hi", max_tokens=1, user="me", store=True, nonsense={"a": [1]}).status == 200
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["city", "days"], "additionalProperties": False}}}
+CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
+
+
+def test_tools_that_must_be_called():
+    named = {"type": "function", "function": {"name": "weather"}}
+    for seed in range(3):
+        fields = {"tools": [WEATHER, CLOCK], "tool_choice": named, "seed": seed, "max_tokens": 400, "parallel_tool_calls": False}
+        choice = server.chat("Hi", **fields).json["choices"][0]
+        (call,) = choice["message"]["tool_calls"]
+        assert call["id"].startswith("call_") and call["type"] == "function" and call["function"]["name"] == "weather"
+        if choice["finish_reason"] == "tool_calls":
+            arguments = json.loads(call["function"]["arguments"])
+            assert arguments["city"] in ("Oslo", "Rome") and all(isinstance(d, int) for d in arguments["days"])
+        pieces = [c for e in server.chat("Hi", stream=True, **fields).events()[:-1]
+                  for c in e["choices"][0]["delta"].get("tool_calls", [])]
+        assert all(p["index"] == 0 for p in pieces) and pieces[0]["function"]["name"] == "weather" and pieces[0]["id"]
+        assert "".join(p["function"]["arguments"] for p in pieces) == call["function"]["arguments"]
+    a = server.chat("Hi", tools=[WEATHER, CLOCK], tool_choice="required", max_tokens=400, seed=1).json["choices"][0]
+    assert a["message"]["tool_calls"][0]["function"]["name"] in ("weather", "clock")
+    assert "tool_calls" not in server.chat("Hi", tools=[CLOCK], tool_choice="none", max_tokens=5).json["choices"][0]["message"]
+
+
+def test_F32_calls_cut_short():
+    named = {"type": "function", "function": {"name": "weather"}}
+    whole = None
+    for n in [80, 70, 60, 50, 45, 40]:
+        a = server.chat("Hi", tools=[WEATHER], tool_choice=named, seed=1, max_tokens=n).json["choices"][0]
+        for call in a["message"].get("tool_calls", []):
+            whole = whole or call["function"]["arguments"]
+            assert whole.startswith(call["function"]["arguments"])
+
+
+def test_tools_that_are_wrong():
+    for tools in [7, [7], [{}], [{"type": "function"}], [{"type": "function", "function": {"name": ""}}],
+                  [{"type": "function", "function": {"name": "x", "parameters": 7}}]]:
+        refused(server.chat("Hi", tools=tools), "tools")
+    for choice in ["all", 7, [], {}, {"type": "function", "function": {"name": "nobody"}}]:
+        refused(server.chat("Hi", tools=[CLOCK], tool_choice=choice), "tool_choice")
+    refused(server.chat("Hi", tool_choice="required"), "tool_choice")
+    refused(server.chat("Hi", functions=[{"name": "x"}]), "functions")
 
 
 def test_the_context_is_full():
