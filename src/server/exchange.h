@@ -9,10 +9,12 @@
 #include "text/buffer.h"
 
 struct pl_completion;
+struct pl_page_file;
 
 typedef struct pl_exchange {
     pl_server *server;
     const char *method, *path;
+    const char *if_none_match; /* the header, or NULL */
     pl_buffer body;
     bool (*gone)(void *user); /* the client went away; NULL: never */
     void *user;
@@ -22,6 +24,7 @@ typedef struct pl_exchange {
     const char *content_type;
     pl_buffer out;                /* all of it, or what pl_stream_read still has to give */
     struct pl_completion *stream; /* not NULL: it comes in pieces */
+    const struct pl_page_file *page; /* not NULL: it is this file of the chat page */
 
     /* and for the log: */
     char id[40];
@@ -56,6 +59,6 @@ void pl_random_id(const char *prefix, char *id, size_t size);
 typedef pleach_status pl_route_fn(pl_exchange *x, pl_refusal *r);
 pl_route_fn pl_route_chat, pl_route_completions, pl_route_embeddings, pl_route_tokenize,
     pl_route_detokenize, pl_route_apply_template, pl_route_models, pl_route_health,
-    pl_route_metrics, pl_route_props;
+    pl_route_metrics, pl_route_props, pl_route_page;
 
 #endif

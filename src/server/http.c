@@ -16,6 +16,7 @@
 #include "access_log.h"
 #include "base/memory.h"
 #include "exchange.h"
+#include "page.h"
 
 enum {
     HEADER_BYTES = 32 << 10,
@@ -41,6 +42,15 @@ static bool client_gone(void *user)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+static void add_page_headers(const pl_page_file *page, struct MHD_Response *response)
+{
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, page->etag);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    MHD_add_response_header(response, "Content-Security-Policy", PL_PAGE_POLICY);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+}
+
 static void add_headers(const request *q, struct MHD_Response *response)
 {
     const pl_exchange *x = &q->exchange;
@@ -52,6 +62,7 @@ static void add_headers(const request *q, struct MHD_Response *response)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
         MHD_add_response_header(response, "X-Accel-Buffering", "no");
     }
+    if (x->page) add_page_headers(x->page, response);
     if (x->status == MHD_HTTP_TOO_MANY_REQUESTS)
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     if (x->status == MHD_HTTP_UNAUTHORIZED)
@@ -146,6 +157,8 @@ static enum MHD_Result begin(struct MHD_Connection *connection, request *q)
     pl_exchange *x = &q->exchange;
     const char *key = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
                                                   MHD_HTTP_HEADER_AUTHORIZATION);
+    x->if_none_match = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_IF_NONE_MATCH);
     if (x->server->settings.cors && strcmp(x->method, MHD_HTTP_METHOD_OPTIONS) == 0) {
         x->status = MHD_HTTP_NO_CONTENT;
         return reply(connection, q);

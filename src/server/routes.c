@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "exchange.h"
+#include "page.h"
 
 typedef struct route {
     const char *method, *path;
@@ -26,6 +27,8 @@ static const route routes[] = {
     {"GET", "/health", pl_route_health, true},
 };
 
+static const route page_route = {"GET", NULL, pl_route_page, true}; /* for each of its files */
+
 static bool same_method(const char *asked, const char *has)
 {
     return strcmp(asked, has) == 0 || (strcmp(asked, "HEAD") == 0 && strcmp(has, "GET") == 0);
@@ -40,7 +43,9 @@ static const route *find_route(const char *method, const char *path, bool *path_
         *path_exists = true;
         if (same_method(method, routes[i].method)) return &routes[i];
     }
-    return NULL;
+    if (*path_exists || !pl_page_find(path)) return NULL;
+    *path_exists = true;
+    return same_method(method, page_route.method) ? &page_route : NULL;
 }
 
 static pleach_status admit(const pl_exchange *x, const char *authorization, uint64_t body_size,
