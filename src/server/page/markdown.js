@@ -247,7 +247,7 @@ function table(lines, i) {
     const row = (line, tag) => {
         const texts = cells(line);
         return element('tr', {}, ...aligns.map((align, column) => {
-            const cell = element(tag, {className: align});
+            const cell = element(tag, align ? {className: align} : {});
             if (tag === 'th') cell.scope = 'col';
             appendInline(cell, texts[column] ?? '');
             return cell;
@@ -294,17 +294,19 @@ function itemEnd(lines, i, width) {
     return end;
 }
 
-function appendItem(list, lines, loose, depth) {
-    const item = element('li');
-    const task = /^\[([ xX])\] /.exec(lines[0]);
-    if (task) {
-        lines[0] = (task[1] === ' ' ? '☐ ' : '☑ ') + lines[0].slice(4);
-        item.className = 'task';
-    }
-    appendBlocks(item, lines, depth + 1);
-    if (!loose) // a tight list has no paragraphs
-        for (const p of item.querySelectorAll(':scope > p')) p.replaceWith(...p.childNodes);
+// An item's blocks go into the list; in a tight one their paragraphs are bare text.
+function appendItem(list, {task, blocks}, loose) {
+    const item = element('li', task ? {className: 'task'} : {});
+    for (const {node} of blocks)
+        item.append(...(loose || node.tagName !== 'P' ? [node] : node.childNodes));
     list.append(item);
+}
+
+function parseItem(lines, depth) {
+    const task = /^\[([ xX])\] /.exec(lines[0]);
+    if (task) lines[0] = (task[1] === ' ' ? '☐ ' : '☑ ') + lines[0].slice(4);
+    const blocks = parseBlocks(lines, depth + 1);
+    return {task, blocks, loose: blocks.some(({line}) => line > 0 && BLANK.test(lines[line - 1]))};
 }
 
 function list(lines, i, depth) {
@@ -317,8 +319,8 @@ function list(lines, i, depth) {
         const width = indent.length + marker.length + (space.length > 4 ? 1 : space.length);
         const end = itemEnd(lines, i, width);
         const inner = lines.slice(i + 1, end).map((l) => dedent(l, width));
-        items.push([text, ...inner]);
-        loose ||= inner.some((l) => BLANK.test(l));
+        items.push(parseItem([text, ...inner], depth));
+        loose ||= items.at(-1).loose;
         i = end;
         while (i < lines.length && BLANK.test(lines[i])) i++;
         found = i < lines.length && !RULE.test(lines[i]) ? ITEM.exec(lines[i]) : null;
@@ -328,7 +330,7 @@ function list(lines, i, depth) {
     const ordered = /\d/.test(first[2]);
     const node = element(ordered ? 'ol' : 'ul');
     if (ordered && parseInt(first[2]) !== 1) node.start = parseInt(first[2]);
-    for (const item of items) appendItem(node, item, loose, depth);
+    for (const item of items) appendItem(node, item, loose);
     return [node, i];
 }
 

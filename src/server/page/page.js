@@ -7,7 +7,7 @@ import {getJson, getText} from './client.js';
 import {addQuestion, answer, newAnswer, newChat, requestBody, settle} from './conversation.js';
 import {button, byId, element} from './dom.js';
 import {viewOf} from './message_views.js';
-import {current, openSettings, shortcutsAreOn, showDefaults, startSettings} from './settings.js';
+import {current, openSettings, shortcutsAreOn, startSettings} from './settings.js';
 import {
     isChatKey, loadChats, loadTheme, removeChat, saveChat, saveKey, saveTheme,
 } from './store.js';
@@ -19,7 +19,7 @@ let chats = loadChats(); // newest first
 let chat = newChat();    // the one that is shown; in `chats` once something was said
 let views = [];          // of its messages
 let running = null;      // {chat, message, abort}
-let contextSize = 0;     // tokens, from the server
+let props = {};          // of the server: /props
 
 // ---- notices -----------------------------------------------------------------------------------
 
@@ -231,23 +231,20 @@ const number = new Intl.NumberFormat('en');
 
 function showContext() {
     const stats = chat.messages.findLast((m) => m.stats?.prompt)?.stats;
-    byId('context').hidden = !contextSize || !stats;
-    if (!contextSize || !stats) return;
+    const size = props.context_length;
+    byId('context').hidden = !size || !stats;
+    if (!size || !stats) return;
     const used = stats.prompt + (stats.tokens ?? 0);
-    Object.assign(byId('context-meter'), {max: contextSize, value: used});
+    Object.assign(byId('context-meter'), {max: size, value: used});
     byId('context-text').textContent =
-        `${number.format(used)} of ${number.format(contextSize)} tokens`;
+        `${number.format(used)} of ${number.format(size)} tokens`;
 }
 
 async function loadServer() {
     try {
-        const [models, props] = await Promise.all([getJson('v1/models'), getJson('props')]);
-        const name = models.data?.[0]?.id ?? '';
-        byId('model').textContent = name;
-        document.title = name ? `${name} · Pleach` : 'Pleach';
-        const defaults = props.default_generation_settings ?? {};
-        contextSize = Number(defaults.n_ctx ?? props.n_ctx) || 0;
-        showDefaults(defaults.params ?? defaults);
+        props = await getJson('props');
+        byId('model').textContent = props.model;
+        document.title = `${props.model} · Pleach`;
         showContext();
     } catch (error) {
         byId('model').textContent = '';
@@ -255,6 +252,11 @@ async function loadServer() {
         else notice(error.message, 'Try again', loadServer);
     }
 }
+
+const FACTS = {
+    model: 'Model', architecture: 'Architecture', device: 'Device', threads: 'Threads',
+    context_length: 'Context, tokens', parallel: 'Answers at once', kv: 'Cache',
+};
 
 // The samples of Prometheus' text format without labels, each under its HELP line.
 function* samples(text) {
@@ -268,17 +270,18 @@ function* samples(text) {
 }
 
 function fact(term, value) {
-    return element('div', {}, element('dt', {}, term), element('dd', {}, String(value)));
+    const shown = typeof value === 'number' ? number.format(value) : value;
+    return element('div', {}, element('dt', {}, term), element('dd', {}, shown));
 }
 
 async function openServer() {
     const facts = byId('server-facts');
-    facts.replaceChildren(fact('Model', byId('model').textContent || 'unknown'));
-    if (contextSize) facts.append(fact('Context', `${number.format(contextSize)} tokens`));
+    facts.replaceChildren(...Object.keys(FACTS).filter((k) => k in props)
+        .map((k) => fact(FACTS[k], props[k])));
     byId('server').showModal();
     try {
         for (const [words, value] of samples(await getText('metrics')))
-            facts.append(fact(words.replace(/\.$/, ''), number.format(value)));
+            facts.append(fact(words.replace(/\.$/, ''), value));
     } catch (error) {
         facts.append(fact('State', error.message));
     }

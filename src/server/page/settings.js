@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The settings' form. Each field keeps itself; one that is empty or wrong is not sent, so that the
-// server's default holds.
+// server's default holds, which its placeholder says. Defaults of the page are in index.html.
 
 import {byId, element} from './dom.js';
 import {loadKey, loadSettings, saveKey, saveSettings} from './store.js';
@@ -27,7 +27,7 @@ export const shortcutsAreOn = () => form.elements.shortcuts.checked;
 function remember() {
     const {system, json, shortcuts} = form.elements;
     const kept = {system: system.value, json: json.checked, shortcuts: shortcuts.checked};
-    for (const input of NUMBERS) if (input.value !== '') kept[input.name] = input.value;
+    for (const input of NUMBERS) kept[input.name] = input.value;
     saveSettings(kept);
 }
 
@@ -53,16 +53,10 @@ function fill(kept) {
     json.checked = kept.json === true;
     shortcuts.checked = kept.shortcuts !== false;
     for (const input of NUMBERS) {
-        input.value = typeof kept[input.name] === 'string' ? kept[input.name] : '';
+        const value = kept[input.name];
+        input.value = typeof value === 'string' ? value : input.defaultValue;
         judge(input);
     }
-}
-
-// The server's own defaults stand in the empty fields.
-export function showDefaults(defaults) {
-    for (const input of NUMBERS)
-        if (typeof defaults?.[input.name] === 'number')
-            input.placeholder = String(Number(defaults[input.name].toPrecision(6)));
 }
 
 export function openSettings() {
