@@ -27,6 +27,7 @@ compiles() { # compiles COMPILER FLAG...: an empty program builds and links
     command -v "$compiler" && echo 'int main(void) { return 0; }' |
         "$compiler" "$@" -x c - -o /dev/null
 }
+has_browser() { command -v chromium || command -v chromium-browser; }
 has_venv() { python3 -c 'import ensurepip, venv'; }
 
 for group in "$@"; do
@@ -49,6 +50,7 @@ for group in "$@"; do
         need gcc command -v gcc
         need g++ command -v g++
         need libcmocka-dev has_library cmocka
+        need chromium has_browser # the server's page
         ;;
     clang)
         need clang compiles clang
