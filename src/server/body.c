@@ -20,8 +20,9 @@ static size_t nesting(const char *bytes, size_t size)
         if (string && c == '\\') i++;
         else if (c == '"') string = !string;
         else if (string) continue;
-        else if (c == '{' || c == '[') deepest = PL_MAX(deepest, ++depth);
+        else if (c == '{' || c == '[') depth++;
         else if ((c == '}' || c == ']') && depth) depth--;
+        if (depth > deepest) deepest = depth;
     }
     return deepest;
 }

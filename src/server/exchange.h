@@ -11,6 +11,7 @@
 struct pl_completion;
 struct pl_page_file;
 
+/* Stays where it is while there is a stream. */
 typedef struct pl_exchange {
     pl_server *server;
     const char *method, *path;
