@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "answer/style.h"
+#include "answer/told.h"
 #include "answer/tools.h"
 #include "answer_feed.h"
 #include "base/compiler.h"
@@ -69,6 +70,70 @@ static void tools_are_checked(void **state)
     json_t *t = tools();
     assert_int_equal(pl_tools_check(t, &err), PLEACH_OK);
     json_decref(t);
+}
+
+/* ---- conversations --------------------------------------------------------------------------- */
+
+static void check_told(const char *chat_template, const char *variables, const char *want)
+{
+    json_t *v = json_loads(variables, 0, NULL), *w = json_loads(want, 0, NULL);
+    pleach_error err;
+    assert_non_null(v);
+    assert_non_null(w);
+    if (pl_tools_tell(chat_template, v, &err)) fail_msg("%s", err.message);
+    char *got = json_dumps(v, 0);
+    if (!json_equal(v, w)) fail_msg("%s", got);
+    free(got);
+    json_decref(v);
+    json_decref(w);
+}
+
+#define CALLS                                                                                      \
+    "\"tool_calls\":[{\"id\":\"call_abcdefghijkl\",\"function\":{\"name\":\"f\",\"arguments\":"        \
+    "{\"a\":1}}},{\"id\":\"x\",\"function\":{\"name\":\"g\",\"arguments\":{}}}]"
+
+static void templates_are_told_of_tools(void **state)
+{
+    (void)state;
+    static const char calls[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"?\"},{\"role\":\"assistant\",\"content\":"
+        "\"Yes.\"," CALLS "},{\"role\":\"tool\",\"content\":\"1\",\"tool_call_id\":"
+        "\"call_abcdefghijkl\"},{\"role\":\"tool\",\"content\":\"2\",\"tool_call_id\":\"x\"}]}";
+    check_told("{{ tools }}<tool_call>", calls, calls);
+    check_told("no such things", calls,
+               "{\"messages\":[{\"role\":\"user\",\"content\":\"?\"},{\"role\":\"assistant\","
+               "\"content\":\"Yes.\\n<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": "
+               "{\\\"a\\\": 1}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": \\\"g\\\", "
+               "\\\"arguments\\\": {}}\\n</tool_call>\"},{\"role\":\"user\",\"content\":"
+               "\"<tool_response>\\n1\\n</tool_response>\\n<tool_response>\\n2\\n</tool_response>\","
+               "\"tool_call_id\":\"call_abcdefghijkl\"}]}");
+    check_told("{{ tools }}[TOOL_CALLS]",
+               "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"," CALLS "},{\"role\":\"tool\","
+               "\"content\":\"\",\"tool_call_id\":\"call_abcdefghijkl\"}]}",
+               "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
+               "\"defghijkl\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}},{\"id\":"
+               "\"00000000x\",\"function\":{\"name\":\"g\",\"arguments\":{}}}]},{\"role\":\"tool\","
+               "\"content\":\"\",\"tool_call_id\":\"defghijkl\"}]}");
+}
+
+/* The system message, the request's or a new one, names every tool. */
+static void system_text_names_tools(void **state)
+{
+    (void)state;
+    for (int with = 0; with < 2; with++) {
+        json_t *v = json_pack("{s:[{s:s, s:s}], s:o}", "messages", "role", with ? "system" : "user",
+                              "content", "Be brief.", "tools", tools());
+        assert_int_equal(pl_tools_tell("plain", v, NULL), PLEACH_OK);
+        const json_t *list = json_object_get(v, "messages"), *first = json_array_get(list, 0);
+        const char *text = json_string_value(json_object_get(first, "content"));
+        assert_null(json_object_get(v, "tools"));
+        assert_int_equal(json_array_size(list), with ? 1 : 2);
+        assert_string_equal(json_string_value(json_object_get(first, "role")), "system");
+        assert_int_equal(strncmp(text, "Be brief.\n\nYou", 14) == 0, with);
+        assert_non_null(strstr(text, "{\"name\": \"get_weather\", \"parameters\": {"));
+        assert_non_null(strstr(text, "\n{\"name\": \"now\"}\n"));
+        json_decref(v);
+    }
 }
 
 /* ---- grammars -------------------------------------------------------------------------------- */
@@ -341,6 +406,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tools_are_checked),
+        cmocka_unit_test(templates_are_told_of_tools),
+        cmocka_unit_test(system_text_names_tools),
         cmocka_unit_test(grammars_take_calls),
         cmocka_unit_test(grammars_take_schemas),
         cmocka_unit_test(what_cannot_be_kept_to_is_refused),
