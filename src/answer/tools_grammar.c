@@ -253,6 +253,11 @@ pleach_status pl_tools_grammar(const pl_tools_form *form, pl_buffer *out, pleach
     writer w = {form, out, err};
     bool calls = form->tools && form->style;
     PL_FAIL_IF(!calls && !form->schema, err, PLEACH_ERR_ARGUMENT, "neither tools nor a schema");
+    if (form->schema) {
+        pl_grammar *alone;
+        PL_TRY(pl_grammar_from_schema(form->schema, &alone, err));
+        pl_grammar_close(alone);
+    }
     PL_TRY(put_root(&w));
     if (form->in_reasoning || form->reasoning) PL_TRY(put_until(&w, "thought", "", "</think>"));
     if (calls) PL_TRY(put_calls(&w));

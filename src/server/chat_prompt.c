@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "answer/told.h"
 #include "messages.h"
 #include "text/chat.h"
 
@@ -22,15 +23,22 @@ static json_t *make_variables(const json_t *body, const chat_values *v, json_t *
                               const json_t *tools)
 {
     json_t *variables = v->kwargs ? json_copy((json_t *)v->kwargs) : json_object();
-    int failed = json_object_set(variables, "messages", messages) |
-                 json_object_set_new(variables, "add_generation_prompt",
-                                     json_boolean(v->generation_prompt));
+    int failed =
+        json_object_set(variables, "messages", messages) |
+        json_object_set_new(variables, "add_generation_prompt", json_boolean(v->generation_prompt));
     if (json_is_boolean(json_object_get(body, "enable_thinking")))
         failed |= json_object_set_new(variables, "enable_thinking", json_boolean(v->thinking));
     if (tools) failed |= json_object_set(variables, "tools", (json_t *)tools);
     if (!failed) return variables;
     json_decref(variables);
     return NULL;
+}
+
+static pleach_status encode(const pl_server *s, json_t *variables, pl_ids *ids, pleach_error *err)
+{
+    if (!variables) return pl_fail_memory(err, "a chat", 0);
+    PL_TRY(pl_tools_tell(pl_tokenizer_chat_template(s->tokenizer), variables, err));
+    return pl_chat_encode_json(s->tokenizer, variables, ids, err);
 }
 
 pleach_status pl_chat_prompt(const pl_server *s, const json_t *body, const json_t *tools,
@@ -42,8 +50,7 @@ pleach_status pl_chat_prompt(const pl_server *s, const json_t *body, const json_
     PL_TRY(pl_fields_read(fields, PL_COUNT(fields), body, &v, r));
     PL_TRY(pl_messages_read(json_object_get(body, "messages"), &messages, r));
     json_t *variables = make_variables(body, &v, messages, tools);
-    pleach_status status = variables ? pl_chat_encode_json(s->tokenizer, variables, ids, &err)
-                                     : pl_fail_memory(&err, "a chat", 0);
+    pleach_status status = encode(s, variables, ids, &err);
     json_decref(variables);
     json_decref(messages);
     return status == PLEACH_OK ? status : pl_refuse_error(r, "messages", &err);
