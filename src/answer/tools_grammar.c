@@ -91,10 +91,15 @@ static pleach_status check_schema(writer *w, const json_t *f, const json_t *sche
                    json_string_value(json_object_get(f, "name")), why.message);
 }
 
+/* A function without parameters, or with an empty list of them, takes none; the schema alone would
+ * allow any. */
 static json_t *parameters_of(const json_t *f)
 {
     json_t *schema = json_object_get(f, "parameters");
-    if (json_is_object(schema) && json_object_size(schema)) return json_incref(schema);
+    const json_t *properties = json_object_get(schema, "properties");
+    bool none = json_is_object(properties) && !json_object_size(properties) &&
+                !json_object_get(schema, "additionalProperties");
+    if (json_object_size(schema) && !none) return json_incref(schema);
     return json_pack("{s:s, s:b}", "type", "object", "additionalProperties", (int)false);
 }
 

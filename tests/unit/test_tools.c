@@ -26,7 +26,8 @@ static const char tools_text[] =
     "point\"},\"wind\":{\"type\":\"boolean\"}},\"required\":[\"city\",\"days\"],"
     "\"$defs\":{\"point\":{\"type\":\"array\",\"items\":{\"type\":\"number\"},\"minItems\":2,"
     "\"maxItems\":2}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"now\"}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"now\",\"parameters\":"
+    "{\"type\":\"object\",\"properties\":{}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"find\",\"parameters\":{\"type\":\"object\","
     "\"properties\":{\"what\":{\"type\":\"string\",\"pattern\":\"^a\"},\"n\":{\"type\":\"number\","
     "\"multipleOf\":2}}}}}]";
@@ -89,7 +90,7 @@ static void check_told(const char *chat_template, const char *variables, const c
 }
 
 #define CALLS                                                                                      \
-    "\"tool_calls\":[{\"id\":\"call_abcdefghijkl\",\"function\":{\"name\":\"f\",\"arguments\":"        \
+    "\"tool_calls\":[{\"id\":\"call_abcdefghijkl\",\"function\":{\"name\":\"f\",\"arguments\":"    \
     "{\"a\":1}}},{\"id\":\"x\",\"function\":{\"name\":\"g\",\"arguments\":{}}}]"
 
 static void templates_are_told_of_tools(void **state)
@@ -100,15 +101,17 @@ static void templates_are_told_of_tools(void **state)
         "\"Yes.\"," CALLS "},{\"role\":\"tool\",\"content\":\"1\",\"tool_call_id\":"
         "\"call_abcdefghijkl\"},{\"role\":\"tool\",\"content\":\"2\",\"tool_call_id\":\"x\"}]}";
     check_told("{{ tools }}<tool_call>", calls, calls);
-    check_told("no such things", calls,
-               "{\"messages\":[{\"role\":\"user\",\"content\":\"?\"},{\"role\":\"assistant\","
-               "\"content\":\"Yes.\\n<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": "
-               "{\\\"a\\\": 1}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": \\\"g\\\", "
-               "\\\"arguments\\\": {}}\\n</tool_call>\"},{\"role\":\"user\",\"content\":"
-               "\"<tool_response>\\n1\\n</tool_response>\\n<tool_response>\\n2\\n</tool_response>\","
-               "\"tool_call_id\":\"call_abcdefghijkl\"}]}");
+    check_told(
+        "no such things", calls,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"?\"},{\"role\":\"assistant\","
+        "\"content\":\"Yes.\\n<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": "
+        "{\\\"a\\\": 1}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": \\\"g\\\", "
+        "\\\"arguments\\\": {}}\\n</tool_call>\"},{\"role\":\"user\",\"content\":"
+        "\"<tool_response>\\n1\\n</tool_response>\\n<tool_response>\\n2\\n</tool_response>\","
+        "\"tool_call_id\":\"call_abcdefghijkl\"}]}");
     check_told("{{ tools }}[TOOL_CALLS]",
-               "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"," CALLS "},{\"role\":\"tool\","
+               "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"," CALLS
+               "},{\"role\":\"tool\","
                "\"content\":\"\",\"tool_call_id\":\"call_abcdefghijkl\"}]}",
                "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
                "\"defghijkl\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}},{\"id\":"
@@ -131,7 +134,7 @@ static void system_text_names_tools(void **state)
         assert_string_equal(json_string_value(json_object_get(first, "role")), "system");
         assert_int_equal(strncmp(text, "Be brief.\n\nYou", 14) == 0, with);
         assert_non_null(strstr(text, "{\"name\": \"get_weather\", \"parameters\": {"));
-        assert_non_null(strstr(text, "\n{\"name\": \"now\"}\n"));
+        assert_non_null(strstr(text, "\n{\"name\": \"now\", "));
         json_decref(v);
     }
 }
