@@ -66,8 +66,8 @@ asan: setup-test ## the same tests under AddressSanitizer and UndefinedBehaviorS
 
 tsan: setup-test ## the pool, linear layers, the cache and generation under ThreadSanitizer
 	$(CONFIGURE) -B build-tsan -DCMAKE_C_COMPILER=gcc -DPLEACH_TSAN=ON -DPLEACH_WERROR=ON
-	ninja -C build-tsan -j $(JOBS) test_pool test_linear test_cache test_generate
-	cd build-tsan && $(CTEST) -R '^test_(pool|linear|cache|generate)$$'
+	ninja -C build-tsan -j $(JOBS) test_pool test_linear test_cache test_generate test_batch
+	cd build-tsan && $(CTEST) -R '^test_(pool|linear|cache|generate|batch)$$'
 
 bench: all ## time the kernels, then prompt and generation of the real model
 	tools/fetch_model.sh

@@ -297,6 +297,13 @@ bool pl_cache_forgets(const pl_cache *c)
     return windows || c->recent || c->state_bytes;
 }
 
+bool pl_cache_covers(const pl_cache *c, const pl_cache *other)
+{
+    for (size_t i = 0; i < c->n_stores; i++)
+        if (c->stores[i].first > other->stores[i].first) return false;
+    return c->length >= other->length;
+}
+
 /* Pages that hold nothing of the first n tokens, moved in front of those given up. */
 static void start_at(pl_cache *c, store *l, size_t n)
 {

@@ -64,6 +64,8 @@ void pl_cache_advance(pl_cache *c, size_t n);
 size_t pl_cache_reach(const pl_cache *c, size_t n);
 /* Whether that may be less than n: a layer has a window, recent tokens or a state. */
 bool pl_cache_forgets(const pl_cache *c);
+/* Whether c, which begins with all that `other` holds, goes back to wherever that does. */
+bool pl_cache_covers(const pl_cache *c, const pl_cache *other);
 /* Back to the first n tokens, n <= length, as pl_cache_reach has it. */
 void pl_cache_truncate(pl_cache *c, size_t n);
 

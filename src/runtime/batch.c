@@ -73,6 +73,14 @@ static pl_request *next_to_begin(const pleach_batch *b)
     return NULL;
 }
 
+void pl_batch_publish_end(pleach_batch *b, bool had_place)
+{
+    pthread_mutex_lock(&b->lock);
+    b->info = b->sums;
+    if (had_place && !next_to_begin(b)) b->places++;
+    pthread_mutex_unlock(&b->lock);
+}
+
 static void begin_later(pleach_batch *b, pl_request *r)
 {
     if (r->logits) memcpy(b->logits, r->logits, b->vocab * sizeof *b->logits);

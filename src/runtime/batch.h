@@ -115,6 +115,8 @@ void pl_answer_end(pleach_batch *b, pl_sequence *s, pleach_finish finish, const 
 /* Ends those of a request that have not begun; the request is closed if no other runs. */
 void pl_request_end_rest(pleach_batch *b, pl_request *r, pleach_finish finish,
                          const pleach_error *why);
+/* Before on_end: who is told of it finds the sums up to date, and the place free that it had. */
+void pl_batch_publish_end(pleach_batch *b, bool had_place);
 /* Takes a request that has ended off the list of those under way and closes it. */
 void pl_batch_forget(pleach_batch *b, pl_request *r);
 

@@ -65,8 +65,8 @@ void pl_answer_choose(pl_sequence *s, float *logits, int32_t best)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* Tells the end of answer `index` and counts it. */
-static void tell_end(pleach_batch *b, pl_request *r, size_t index, size_t new_tokens,
-                     pleach_finish finish, const pleach_error *why)
+static void tell_end(pleach_batch *b, pl_request *r, size_t index, bool had_place,
+                     size_t new_tokens, pleach_finish finish, const pleach_error *why)
 {
     double now = pl_batch_now();
     bool failed = why && why->code != PLEACH_OK;
@@ -85,6 +85,7 @@ static void tell_end(pleach_batch *b, pl_request *r, size_t index, size_t new_to
     if (r->prompted) e.generation_seconds = now - r->prompted;
     if (e.last) b->sums.requests++;
     b->ended = true;
+    pl_batch_publish_end(b, had_place);
     if (r->asked.on_end) r->asked.on_end(r->asked.user, &e);
 }
 
@@ -104,7 +105,7 @@ void pl_answer_end(pleach_batch *b, pl_sequence *s, pleach_finish finish, const 
         pl_kept_add(&b->kept, s->session);
         s->session = NULL;
     }
-    tell_end(b, r, s->index, s->new_tokens, finish, why);
+    tell_end(b, r, s->index, true, s->new_tokens, finish, why);
     close_sequence(s);
     if (r->ended == r->asked.answers) pl_batch_forget(b, r);
 }
@@ -116,7 +117,7 @@ void pl_request_end_rest(pleach_batch *b, pl_request *r, pleach_finish finish,
         pl_kept_add(&b->kept, r->session);
         r->session = NULL;
     }
-    while (r->begun < r->asked.answers) tell_end(b, r, r->begun++, 0, finish, why);
+    while (r->begun < r->asked.answers) tell_end(b, r, r->begun++, false, 0, finish, why);
     if (r->ended == r->asked.answers) pl_batch_forget(b, r);
 }
 

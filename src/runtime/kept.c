@@ -19,8 +19,7 @@ static size_t same_ids(const pleach_session *s, const int32_t *ids, size_t n)
 static bool is_within(const pleach_session *a, const pleach_session *b)
 {
     size_t n = pl_cache_length(a->cache);
-    return n <= pl_cache_length(b->cache) && pl_cache_reach(b->cache, n) == n &&
-           same_ids(b, a->ids, n) == n;
+    return pl_cache_covers(b->cache, a->cache) && same_ids(b, a->ids, n) == n;
 }
 
 static void remove_item(pl_kept *k, size_t i)

@@ -31,6 +31,7 @@ typedef struct client {
     size_t tokens, ends, lasts;
     size_t embedding; /* numbers of one */
     size_t stop_at;   /* on_token refuses to go on at the so-manieth token; 0: never */
+    bool held;        /* on_token waits until this is over: the batch stands still */
     bool broken;      /* a token came where none should */
 } client;
 
@@ -47,6 +48,7 @@ static inline int client_token(void *user, const pleach_token *t)
     a->n++;
     bool stop = ++c->tokens == c->stop_at;
     pthread_cond_broadcast(&c->changed);
+    while (c->held) pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);
     return stop;
 }
@@ -106,6 +108,14 @@ static inline void client_wait_tokens(client *c, size_t n)
 {
     pthread_mutex_lock(&c->lock);
     while (!c->lasts && c->tokens < n) pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static inline void client_release(client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->held = false;
+    pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
 }
 

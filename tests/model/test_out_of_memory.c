@@ -5,6 +5,7 @@
 #include "quantised_model.h"
 #include "text_model.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 /* ---- allocations ----------------------------------------------------------------------------- */
@@ -170,6 +171,85 @@ static pleach_status encode(pleach_error *err)
     return pleach_trellis_encode(&t, codes, scales, src, NULL, err);
 }
 
+/* ---- a batch --------------------------------------------------------------------------------- */
+
+typedef struct ends {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    size_t lasts;
+    pleach_status status; /* of an answer that failed */
+    pleach_error *err;
+} ends;
+
+static void note_end(void *user, const pleach_answer_end *e)
+{
+    ends *n = user;
+    pthread_mutex_lock(&n->lock);
+    if (e->status) {
+        n->status = e->status;
+        snprintf(n->err->message, sizeof n->err->message, "%s", e->message);
+    }
+    n->lasts += e->last != 0;
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Three requests one after the other that share a beginning, with all that one may ask. */
+static pleach_status serve_three(pleach_batch *b, pleach_error *err)
+{
+    int32_t ids[150];
+    ends n = {.status = PLEACH_OK, .err = err};
+    pthread_mutex_init(&n.lock, NULL);
+    pthread_cond_init(&n.changed, NULL);
+    for (int i = 0; i < 150; i++) ids[i] = i * 7 % 256;
+    for (size_t i = 0; n.status == PLEACH_OK && i < 3; i++) {
+        pleach_request r;
+        uint64_t ticket = 0;
+        pleach_request_defaults(&r);
+        r.prompt = ids;
+        r.n_prompt = 150 - i;
+        r.generation.max_tokens = 4;
+        r.generation.ignore_end = 1;
+        r.generation.sampling.temperature = (float)i;
+        r.generation.sampling.presence_penalty = 0.5f;
+        r.generation.grammar = i == 1 ? "root ::= [a-z]+" : NULL;
+        r.answers = i == 2 ? 3 : 1;
+        r.logprobs = r.top_logprobs = i == 1;
+        r.prompt_logprobs = i == 2;
+        r.on_end = note_end;
+        r.user = &n;
+        n.status = pleach_batch_submit(b, &r, &ticket, err);
+        pthread_mutex_lock(&n.lock);
+        while (n.status == PLEACH_OK && n.lasts <= i) pthread_cond_wait(&n.changed, &n.lock);
+        while (n.status != PLEACH_OK && ticket == i + 1 && n.lasts <= i)
+            pthread_cond_wait(&n.changed, &n.lock);
+        pthread_mutex_unlock(&n.lock);
+    }
+    pthread_mutex_destroy(&n.lock);
+    pthread_cond_destroy(&n.changed);
+    return n.status;
+}
+
+static pleach_status serve(pleach_error *err)
+{
+    pleach_model *m = NULL;
+    pleach_batch *b = NULL;
+    pleach_batch_settings set;
+    pleach_model_settings settings;
+    pleach_batch_settings_defaults(&set);
+    pleach_model_settings_defaults(&settings);
+    settings.threads = 2;
+    set.session.kv_recent = 64;
+    set.parallel = 2;
+    set.chunk = 60;
+    pleach_status status = pleach_model_open(text_folder.path, &settings, &m, err);
+    if (status == PLEACH_OK) status = pleach_batch_open(m, &set, &b, err);
+    if (status == PLEACH_OK) status = serve_three(b, err);
+    pleach_batch_close(b);
+    pleach_model_close(m);
+    return status;
+}
+
 static bool opens(const char *path)
 {
     pleach_model *m = NULL;
@@ -226,6 +306,12 @@ static void test_sessions(void **state)
     fail_each("sessions kept", keep_sessions, 200);
 }
 
+static void test_batch(void **state)
+{
+    (void)state;
+    fail_each("batch", serve, 300);
+}
+
 static void test_score(void **state)
 {
     (void)state;
@@ -268,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_encode),
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_batch),
         cmocka_unit_test(test_score),
         cmocka_unit_test(test_quantize),
     };

@@ -184,6 +184,30 @@ static void penalty_makes_repeats_less_likely(void **state)
 }
 
 /* Fault G01 and its neighbours. */
+/* What comes of LOGITS by hand: ids 1 and 2 have 2, 6 has 1.5, 0 has 1, 4 has 0.5. */
+static void given_ids_become_less_likely(void **state)
+{
+    (void)state;
+    static const struct {
+        float presence, frequency;
+        int32_t want[8];
+    } cases[] = {
+        {0.75f, 0, {1, 2, 6, 1, 1, 1, 1, 1}},   /* 1.25 for 1 and 2, once; 0.75 for 6 */
+        {0, 0.5f, {1, 2, 1, 2, 6, 0, 1, 2}},    /* 1, 2: 2 1.5 1; 6: 1.5; 0: 1 */
+        {0.5f, 0.25f, {1, 2, 6, 1, 2, 0, 1, 2}}, /* 1, 2: 2 1.25 1; 6: 1.5; 0: 1 */
+        {-1, 0, {1, 1, 1, 1, 1, 1, 1, 1}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pleach_sampling set = defaults();
+        pleach_sampler *s;
+        set.presence_penalty = cases[i].presence;
+        set.frequency_penalty = cases[i].frequency;
+        assert_int_equal(pleach_sampler_open(&set, &s, NULL), PLEACH_OK);
+        for (int k = 0; k < 8; k++) assert_int_equal(sample_one(s, LOGITS, VOCAB), cases[i].want[k]);
+        pleach_sampler_close(s);
+    }
+}
+
 static void bad_settings_are_refused(void **state)
 {
     (void)state;
@@ -247,6 +271,7 @@ int main(void)
         cmocka_unit_test(top_k_out_of_range_is_off),
         cmocka_unit_test(seeds_decide_everything),
         cmocka_unit_test(penalty_makes_repeats_less_likely),
+        cmocka_unit_test(given_ids_become_less_likely),
         cmocka_unit_test(bad_settings_are_refused),
         cmocka_unit_test(bad_logits_are_refused),
     };
