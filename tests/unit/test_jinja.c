@@ -108,6 +108,32 @@ static void bytes_know_their_origin(void **state)
     json_decref(own);
 }
 
+/* ---- the clock ------------------------------------------------------------------------------- */
+
+/* A18: strftime_now as transformers has it, by the time that is given. */
+static void clock_is_given(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template, *text;
+    } cases[] = {
+        {"{{ strftime_now('%d %b %Y %H:%M') }}", "09 Feb 2001 04:05"},
+        {"{{ strftime_now(\"%A, %B %d, %Y\") | upper }}", "FRIDAY, FEBRUARY 09, 2001"},
+        {"{{ strftime_now('%Y-%m-%dT%H:%M:%S %j %p %%') }}", "2001-02-09T04:05:06 040 AM %"},
+        {"{% if strftime_now is defined %}{{ strftime_now('') }}.{% endif %}", "."},
+    };
+    setenv("TZ", "UTC", 1);
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        pl_jinja_text got;
+        pleach_error err = {0};
+        if (render(cases[i].template, strlen(cases[i].template), NULL, NULL, 981691506, &got, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(got.size, strlen(cases[i].text));
+        assert_memory_equal(got.bytes, cases[i].text, got.size);
+        pl_jinja_text_free(&got);
+    }
+}
+
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 static void takes_no_more_than_it_may(void **state)
@@ -211,6 +237,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(renders_like_jinja2),       cmocka_unit_test(bytes_know_their_origin),
+        cmocka_unit_test(clock_is_given),
         cmocka_unit_test(takes_no_more_than_it_may), cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(cut_off_templates),
     };
