@@ -9,8 +9,10 @@
 
 #include <stdio.h>
 
+#include "answer/style.h"
 #include "answer_feed.h"
 #include "base/compiler.h"
+#include "text_golden.h"
 
 /* As a whole, byte by byte, and with every two cuts. */
 static void check(const pl_answer_settings *s, const char *text, const char *want)
@@ -333,6 +335,112 @@ static void long_answers_are_read_once(void **state)
     pl_free(text);
 }
 
+/* ---- styles and tokens ----------------------------------------------------------------------- */
+
+static void styles_of_templates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        pl_tool_style style;
+        bool tools;
+    } cases[] = {
+        {"qwen2.5.jinja", PL_TOOLS_HERMES, true},     {"qwen3.jinja", PL_TOOLS_HERMES, true},
+        {"llama3.1.jinja", PL_TOOLS_LLAMA, true},     {"llama3.jinja", PL_TOOLS_HERMES, false},
+        {"mistral_v3.jinja", PL_TOOLS_MISTRAL, true}, {"smollm2.jinja", PL_TOOLS_HERMES, false},
+    };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        char path[96];
+        snprintf(path, sizeof path, "templates/%s", cases[i].file);
+        char *text = text_read(path, NULL);
+        assert_int_equal(pl_tools_style(text), cases[i].style);
+        assert_int_equal(pl_tools_in_template(text), cases[i].tools);
+        pl_free(text);
+    }
+    assert_int_equal(pl_tools_style("<tool_call><function=f>{{ tools }}"), PL_TOOLS_XML);
+    assert_int_equal(pl_tools_style(NULL), PL_TOOLS_HERMES);
+}
+
+/* The tokenizer with this template, and markers that are special tokens. */
+static pl_tokenizer *open_tokenizer(const char *chat_template)
+{
+    json_t *root = text_json("byte_bpe.json"),
+           *config = json_pack("{s:s}", "chat_template", chat_template);
+    json_t *added = json_object_get(root, "added_tokens");
+    for (size_t i = 0; i < json_array_size(added); i++)
+        json_object_set_new(json_array_get(added, i), "special", json_true());
+    pl_tokenizer *t;
+    pleach_error err;
+    if (open_json(root, config, &t, &err)) fail_msg("%s", err.message);
+    json_decref(root);
+    json_decref(config);
+    return t;
+}
+
+static pl_answer_settings style_after(const pl_tokenizer *t, const char *prompt)
+{
+    pl_ids ids = {0};
+    pl_answer_settings s = {0};
+    assert_int_equal(pl_tokenizer_encode(t, prompt, strlen(prompt), PL_ENCODE_SPECIAL, &ids, NULL),
+                     0);
+    pl_answer_style(t, ids.ids, ids.n, &s);
+    pl_free(ids.ids);
+    return s;
+}
+
+static void prompts_open_reasoning(void **state)
+{
+    (void)state;
+    pl_tokenizer *t = open_tokenizer("{{ tools }}<think>"), *plain = open_tokenizer("{{ x }}");
+    assert_true(style_after(t, "<|im_start|>assistant\n<think>\n").in_reasoning);
+    assert_true(style_after(t, "<think>").in_reasoning);
+    assert_true(style_after(plain, "say <think>\n\n").in_reasoning);
+    assert_false(style_after(t, "<think>\n\n</think>\n\n").in_reasoning);
+    assert_false(style_after(t, "<think>\nabc").in_reasoning);
+    assert_false(style_after(t, "").in_reasoning);
+    assert_true(style_after(t, "x").reasoning);
+    assert_false(style_after(plain, "x").reasoning);
+    pl_tokenizer_close(t);
+    pl_tokenizer_close(plain);
+}
+
+/* Special tokens are silent but for markers that are looked for, and stop strings. */
+static void tokens_are_text(void **state)
+{
+    (void)state;
+    static const char *const stop[] = {"<|eot_id|>"};
+    static const struct {
+        pl_answer_settings settings;
+        const char *text, *want;
+    } cases[] = {
+        {{0}, "a<|im_end|>b<think>c \xf0\x9f\xa6\x99", "C:abc \xf0\x9f\xa6\x99"},
+        {{.reasoning = true}, "<think>a<s></think>b", "R:aC:b"},
+        {{.stop = stop, .n_stop = 1}, "a<|eot_id|>b", "C:a"},
+        {{0}, "a<|eot_id|>b", "C:ab"},
+        {{.tools = PL_TOOLS_HERMES}, "<tool_call>{\"name\":\"f\"}</tool_call>", "F:fA:{}"},
+    };
+    pl_tokenizer *t = open_tokenizer("{{ x }}");
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        pl_ids ids = {0};
+        answer_feed f = {.last = -1};
+        const char *text = cases[i].text;
+        assert_int_equal(pl_tokenizer_encode(t, text, strlen(text), PL_ENCODE_SPECIAL, &ids, NULL),
+                         0);
+        assert_int_equal(pl_answer_open(t, &cases[i].settings, &f.answer, NULL), 0);
+        for (size_t k = 0; k < ids.n; k++) {
+            assert_int_equal(pl_answer_take(f.answer, ids.ids[k], &f.stopped, NULL), 0);
+            feed_read(&f);
+        }
+        /* A10: ids beyond the vocabulary are nothing. */
+        assert_int_equal(pl_answer_take(f.answer, 1 << 20, &f.stopped, NULL), 0);
+        char *got = feed_end(&f);
+        assert_string_equal(got, cases[i].want);
+        pl_free(got);
+        pl_free(ids.ids);
+    }
+    pl_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +455,9 @@ int main(void)
         cmocka_unit_test(arguments_are_streamed),
         cmocka_unit_test(stop_strings_within_calls),
         cmocka_unit_test(long_answers_are_read_once),
+        cmocka_unit_test(styles_of_templates),
+        cmocka_unit_test(prompts_open_reasoning),
+        cmocka_unit_test(tokens_are_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
