@@ -73,8 +73,9 @@
             if (box.left < 0 || box.right > innerWidth || small)
                 found.push(`${node.outerHTML.slice(0, 60)}: ${JSON.stringify(box)}`);
         }
-        const wide = document.documentElement.scrollWidth > innerWidth;
-        if (wide) found.push('the page scrolls sideways');
+        const {scrollWidth, scrollHeight} = document.documentElement;
+        if (scrollWidth > innerWidth || scrollHeight > innerHeight)
+            found.push(`the page has ${scrollWidth} x ${scrollHeight} pixels, more than the window`);
         return found;
     }
 

@@ -258,6 +258,13 @@ const FACTS = {
     context_length: 'Context, tokens', parallel: 'Answers at once', kv: 'Cache',
 };
 
+// As Prometheus' names say: pleach_step_seconds_total, pleach_cache_bytes.
+function inUnits(name, value) {
+    if (/_seconds(_|$)/.test(name)) return `${number.format(value)} s`;
+    if (/_bytes(_|$)/.test(name)) return `${number.format(value / 1e6)} MB`;
+    return value;
+}
+
 // The samples of Prometheus' text format without labels, each under its HELP line.
 function* samples(text) {
     const help = new Map();
@@ -265,7 +272,7 @@ function* samples(text) {
         const [, named, words] = /^# HELP (\S+) (.*)$/.exec(line) ?? [];
         if (named) help.set(named, words);
         const [, name, value] = /^([a-zA-Z_:][\w:]*) (\S+)/.exec(line) ?? [];
-        if (help.has(name)) yield [help.get(name), Number(value)];
+        if (help.has(name)) yield [help.get(name), inUnits(name, Number(value))];
     }
 }
 
