@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "answer/told.h"
+#include "inputs.h"
 #include "messages.h"
 #include "text/chat.h"
 
@@ -41,6 +42,14 @@ static pleach_status encode(const pl_server *s, json_t *variables, pl_ids *ids, 
     return pl_chat_encode_json(s->tokenizer, variables, ids, err);
 }
 
+static pleach_status check_length(const pl_server *s, const json_t *messages, pl_refusal *r)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        bytes += json_string_length(json_object_get(json_array_get(messages, i), "content"));
+    return pl_input_check(s, bytes, "messages", r);
+}
+
 pleach_status pl_chat_prompt(const pl_server *s, const json_t *body, const json_t *tools,
                              pl_ids *ids, pl_refusal *r)
 {
@@ -49,9 +58,11 @@ pleach_status pl_chat_prompt(const pl_server *s, const json_t *body, const json_
     pleach_error err;
     PL_TRY(pl_fields_read(fields, PL_COUNT(fields), body, &v, r));
     PL_TRY(pl_messages_read(json_object_get(body, "messages"), &messages, r));
-    json_t *variables = make_variables(body, &v, messages, tools);
-    pleach_status status = encode(s, variables, ids, &err);
+    pleach_status status = check_length(s, messages, r);
+    json_t *variables = status == PLEACH_OK ? make_variables(body, &v, messages, tools) : NULL;
+    if (status == PLEACH_OK && encode(s, variables, ids, &err) != PLEACH_OK)
+        status = pl_refuse_error(r, "messages", &err);
     json_decref(variables);
     json_decref(messages);
-    return status == PLEACH_OK ? status : pl_refuse_error(r, "messages", &err);
+    return status;
 }

@@ -6,6 +6,19 @@
 #include "base/memory.h"
 #include "format/json.h"
 
+/* A normalizer may shorten what it reads, by less than this. */
+enum { SHORTENED = 4 };
+
+pleach_status pl_input_check(const pl_server *s, size_t bytes, const char *name, pl_refusal *r)
+{
+    size_t most = SHORTENED * s->context * s->longest_piece;
+    if (bytes <= most) return PLEACH_OK;
+    pl_refuse(r, 400, name, "%s: a text of %zu bytes has more tokens than the %zu of the context",
+              name, bytes, s->context);
+    r->code = "context_length_exceeded";
+    return PLEACH_ERR_LIMIT;
+}
+
 pleach_status pl_input_text(const pl_server *s, const char *text, size_t size, unsigned flags,
                             const char *name, pl_ids *ids, pl_refusal *r)
 {
@@ -35,9 +48,11 @@ pleach_status pl_input_ids(const pl_server *s, const json_t *list, const char *n
 static pleach_status read_one(const pl_server *s, const json_t *value, const char *name,
                               pl_ids *ids, pl_refusal *r)
 {
-    if (json_is_string(value))
+    if (json_is_string(value)) {
+        PL_TRY(pl_input_check(s, json_string_length(value), name, r));
         return pl_input_text(s, json_string_value(value), json_string_length(value), PL_ENCODE_BOS,
                              name, ids, r);
+    }
     PL_REFUSE_IF(!json_is_array(value), r, 400, name,
                  "%s: expected a string, a list of strings, token ids, or a list of lists of token "
                  "ids, found %s", name, pl_json_kind(value));

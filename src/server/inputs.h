@@ -8,6 +8,10 @@
 
 enum { PL_MAX_INPUTS = 2048 };
 
+/* Refuses so many bytes of text as no context's worth of tokens could stand for, before any work on
+ * them. */
+pleach_status pl_input_check(const pl_server *s, size_t bytes, const char *name, pl_refusal *r);
+
 /* Appends each as ids, texts with what the tokenizer puts round one (BOS). *n counts those in *ids
  * also after a failure; release each ids[i].ids, then ids, with pl_free. */
 pleach_status pl_inputs_read(const pl_server *s, const json_t *value, const char *name,
@@ -15,8 +19,7 @@ pleach_status pl_inputs_read(const pl_server *s, const json_t *value, const char
 /* One list of ids. */
 pleach_status pl_input_ids(const pl_server *s, const json_t *list, const char *name, pl_ids *ids,
                            pl_refusal *r);
-/* One text; flags as of pl_tokenizer_encode. A text that cannot fit the context is refused before it
- * is looked at. */
+/* One text; flags as of pl_tokenizer_encode. */
 pleach_status pl_input_text(const pl_server *s, const char *text, size_t size, unsigned flags,
                             const char *name, pl_ids *ids, pl_refusal *r);
 

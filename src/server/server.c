@@ -50,6 +50,17 @@ static void count_statuses(pl_server *s)
     for (size_t i = 0; i < PL_METRIC_STATUSES; i++) s->statuses[i].status = statuses[i];
 }
 
+static size_t longest_piece(const pl_tokenizer *t)
+{
+    size_t longest = 1;
+    for (size_t id = 0; id < pl_tokenizer_size(t); id++) {
+        size_t size;
+        pl_tokenizer_piece(t, (int32_t)id, &size);
+        longest = PL_MAX(longest, size);
+    }
+    return longest;
+}
+
 static pleach_status prepare(pl_server *s, const pleach_model *m, pleach_error *err)
 {
     pleach_batch_info info;
@@ -65,6 +76,7 @@ static pleach_status prepare(pl_server *s, const pleach_model *m, pleach_error *
     PL_TRY(pleach_batch_open(m, &s->settings.batch, &s->batch, err));
     pleach_batch_get_info(s->batch, &info);
     s->context = info.context;
+    s->longest_piece = longest_piece(s->tokenizer);
     return PLEACH_OK;
 }
 

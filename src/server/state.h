@@ -29,6 +29,7 @@ struct pl_server {
     pl_server_settings settings; /* texts owned */
     pleach_model_info info;
     size_t context;              /* tokens an answer may hold with its prompt */
+    size_t longest_piece;        /* bytes of the longest token */
     int64_t started;             /* seconds since 1970 */
     pl_keys keys;
     pl_status_count statuses[PL_METRIC_STATUSES];

@@ -455,6 +455,11 @@ def test_tools_that_are_wrong():
 
 def test_the_context_is_full():
     refused(server.chat("x" * 2100), "messages", part="2048")
+    for much in ["x" * 200000, "漢" * 1000000]:  # known by its size alone
+        answer = server.chat(much)
+        refused(answer, "messages", part="2048")
+        assert answer.error["code"] == "context_length_exceeded"
+        refused(server.complete([much, "x"]), "prompt", part="2048")
     a = server.complete("x" * 2040, ignore_eos=True, max_tokens=500).json
     assert a["usage"]["total_tokens"] <= 2048 and a["choices"][0]["finish_reason"] == "length"
 
