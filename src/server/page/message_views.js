@@ -100,11 +100,11 @@ class AnswerView {
         this.details = element('details', {hidden: true}, this.summary, this.reasoning);
         this.note = element('p', {className: 'note', hidden: true});
         this.stats = element('p', {className: 'stats'});
+        this.again = button('Regenerate', () => actions.regenerate(message),
+                            {'aria-label': 'Regenerate this answer'});
         this.tools = element('div', {className: 'actions', hidden: true},
             copyButton(() => message.text, {'aria-label': 'Copy this answer'}),
-            button('Regenerate', () => actions.regenerate(message),
-                   {'aria-label': 'Regenerate this answer'}),
-            this.stats);
+            this.again, this.stats);
         this.retry = button('Try again', () => actions.regenerate(message), {hidden: true});
         this.node = element('article', {className: 'answer', tabIndex: -1},
             element('h2', {className: 'unseen'}, 'Answer'), this.details, this.body,
@@ -151,6 +151,7 @@ class AnswerView {
         this.note.hidden = !note;
         this.note.classList.toggle('failed', message.state === 'failed');
         this.retry.hidden = message.state !== 'failed';
+        this.again.hidden = message.state === 'failed';
         this.tools.hidden = message.state === 'failed' && !message.text;
         this.stats.textContent = describeStats(message.stats ?? {});
         if (this.live) speak(note || 'End of the answer.');

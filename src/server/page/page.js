@@ -13,7 +13,8 @@ import {
 } from './store.js';
 
 const field = byId('field'), messages = byId('messages');
-const SAVE_EVERY = 2000; // ms, while an answer grows
+const SAVE_EVERY = 2000;  // ms, while an answer grows
+const NOTICE_FOR = 12000; // ms
 
 let chats = loadChats(); // newest first
 let chat = newChat();    // the one that is shown; in `chats` once something was said
@@ -33,7 +34,13 @@ function notice(text, action = '', act = null) {
     press.onclick = () => { hideNotice(); act?.(); };
     byId('notice').hidden = false;
     clearTimeout(noticeTimer);
-    noticeTimer = setTimeout(hideNotice, 12000);
+    noticeTimer = setTimeout(leaveNotice, NOTICE_FOR);
+}
+
+// It stays while somebody is at it.
+function leaveNotice() {
+    if (!byId('notice').matches(':hover, :focus-within')) return hideNotice();
+    noticeTimer = setTimeout(leaveNotice, NOTICE_FOR);
 }
 
 function hideNotice() {
@@ -415,6 +422,7 @@ function listen() {
             send();
         });
     window.addEventListener('storage', onStorage);
+    window.addEventListener('pagehide', () => { if (running) saveChat(running.chat); });
 }
 
 function deleteAll() {
