@@ -44,9 +44,8 @@ class Chromium:
         arguments = [executable(), "--headless=new", "--remote-debugging-pipe", "--no-first-run",
                      "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
                      "--disable-component-update", "--disable-extensions", "--no-pings",
+                     "--no-sandbox",  # root and many containers have none, and pages are our own
                      "--user-data-dir=" + self.profile.name]
-        if os.geteuid() == 0:
-            arguments.append("--no-sandbox")  # root has none
         # The shell gives the pipes the numbers that the browser expects.
         shell = 'exec "$@" 3<&%d 4>&%d' % (to_read, to_write)
         self.process = subprocess.Popen(["bash", "-c", shell, "bash"] + arguments,
@@ -123,10 +122,11 @@ class Tab:
     def __init__(self, browser, width=1280, height=800, dark=False):
         self.browser = browser
         context = browser.call("Target.createBrowserContext", {})
-        self.target = browser.call("Target.createTarget",
-                                   {"url": "about:blank", **context})["targetId"]
+        target = browser.call("Target.createTarget", {"url": "about:blank", **context})["targetId"]
+        browser.call("Browser.grantPermissions", {
+            "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], **context})
         self.session = browser.call("Target.attachToTarget",
-                                    {"targetId": self.target, "flatten": True})["sessionId"]
+                                    {"targetId": target, "flatten": True})["sessionId"]
         self.complaints, self.requests, self.mocks = [], [], []
         self.loaded = False
         browser.on_event[self.session] = self.event
@@ -216,6 +216,10 @@ class Tab:
         down = "keyDown" if text else "rawKeyDown"
         self.call("Input.dispatchKeyEvent", type=down, text=text, **event)
         self.call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def clipboard(self):
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        return self.js("navigator.clipboard.readText()")
 
     def type(self, text):
         self.call("Input.insertText", text=text)

@@ -220,6 +220,16 @@ class Page(unittest.TestCase):
                           for q in ("Quesion", "Quesion", "Question")])
         self.assertEqual(len(self.texts("article")), 2)
 
+    def test_messages_and_code_are_copied(self):
+        self.mock(stream("Use **this**:\n\n```c\nint\tx;\n\n```\n"))
+        self.ask("What do I use?")
+        self.wait_for_end()
+        for name, text in (("Copy this message", "What do I use?"), ("Copy this code", "int\tx;\n"),
+                           ("Copy this answer", "Use **this**:\n\n```c\nint\tx;\n\n```\n")):
+            self.js("document.querySelector('[aria-label=\"%s\"]').click()" % name)
+            self.tab.until("document.activeElement.textContent === 'Copied'", "the copy")
+            self.assertEqual(self.tab.clipboard(), text)
+
     def test_reasoning_is_folded_away(self):
         status, headers, body = stream("So be it.")
         self.mock((status, headers, chunk(reasoning_content="Let me <b>see</b>.") + body))
