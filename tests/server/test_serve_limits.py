@@ -106,6 +106,31 @@ def test_headers_and_paths_of_any_size():
     assert server.get("/health").status == 200
 
 
+def test_raw_bytes():
+    """Requests with bytes changed, lines cut, joined or doubled: an answer or a closed connection."""
+    draw = random.Random(3)
+    body = b'{"messages":[{"role":"user","content":"x"}],"max_tokens":1}'
+    whole = (b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+             b"Authorization: Bearer x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    chunked = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n8\r\n{\"content\r\n5\r\n\":\"\"}\r\n0\r\n\r\n"
+    for _ in range(400):
+        request = bytearray(draw.choice([whole, chunked, whole + whole]))
+        for _ in range(draw.randint(1, 5)):
+            at = draw.randrange(len(request))
+            new = draw.choice([b"", b"\r\n", b"\n", b":", b" ", b"\0", b"0", b"9999999999", b"-", b"%", bytes([draw.randrange(256)])])
+            request[at : at + draw.randint(0, 4)] = new
+        connection = server.open(b"")
+        try:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            answer = response_of(connection)
+            assert not answer or answer.startswith(b"HTTP/1."), answer[:100]
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        connection.close()
+    assert server.get("/health").status == 200
+
+
 def test_A08_one_long_run_of_letters():
     big = tiny_model(f"{folder.name}/big", context=200000)
     import os
