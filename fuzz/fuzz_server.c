@@ -66,8 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(line, sizeof line, "%.*s", (int)PL_MIN(head, sizeof line - 1), (const char *)data);
     const char *method = word(&rest), *path = word(&rest);
     int asked = 0;
-    pl_exchange x = {.server = server, .method = method, .path = path, .gone = soon_gone,
-                     .user = &asked};
+    pl_exchange x = {
+        .server = server, .method = method, .path = path, .gone = soon_gone, .user = &asked};
     if (body && pl_buffer_append(&x.body, end + 1, body, NULL)) abort();
     if (pl_admit(&x, rest, body) == PLEACH_OK) pl_dispatch(&x);
     check_answer(&x);

@@ -7,8 +7,8 @@
 #include "options.h"
 
 extern const command quantize_command, run_command, chat_command, serve_command, eval_command,
-    logits_command, tokenize_command, detokenize_command, inspect_command, verify_command, dequantize_command,
-    bench_command, help_command, version_command;
+    logits_command, tokenize_command, detokenize_command, inspect_command, verify_command,
+    dequantize_command, bench_command, help_command, version_command;
 
 /* All of them, in the order in which help shows them. */
 extern const command *const commands[];

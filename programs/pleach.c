@@ -8,10 +8,9 @@
 #include "console.h"
 
 const command *const commands[] = {
-    &quantize_command,   &run_command,     &chat_command,    &serve_command,
-    &eval_command,       &logits_command,  &tokenize_command, &detokenize_command,
-    &inspect_command,    &verify_command,  &dequantize_command, &bench_command,
-    &help_command,       &version_command,
+    &quantize_command,   &run_command,      &chat_command,       &serve_command,   &eval_command,
+    &logits_command,     &tokenize_command, &detokenize_command, &inspect_command, &verify_command,
+    &dequantize_command, &bench_command,    &help_command,       &version_command,
 };
 const size_t n_commands = PL_COUNT(commands);
 

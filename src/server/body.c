@@ -17,11 +17,16 @@ static size_t nesting(const char *bytes, size_t size)
     bool string = false;
     for (size_t i = 0; i < size; i++) {
         char c = bytes[i];
-        if (string && c == '\\') i++;
-        else if (c == '"') string = !string;
-        else if (string) continue;
-        else if (c == '{' || c == '[') depth++;
-        else if ((c == '}' || c == ']') && depth) depth--;
+        if (string && c == '\\')
+            i++;
+        else if (c == '"')
+            string = !string;
+        else if (string)
+            continue;
+        else if (c == '{' || c == '[')
+            depth++;
+        else if ((c == '}' || c == ']') && depth)
+            depth--;
         if (depth > deepest) deepest = depth;
     }
     return deepest;
@@ -68,8 +73,10 @@ static pleach_status read_number(const pl_field *f, const json_t *value, void *a
                  "%s: expected %s from %.15g to %.15g, found %.15g", f->name,
                  whole ? "a whole number" : "a number", f->min, f->max, x);
     int64_t integer = json_is_integer(value) ? json_integer_value(value) : whole ? (int64_t)x : 0;
-    if (whole) memcpy(at, &integer, sizeof integer);
-    else memcpy(at, &x, sizeof x);
+    if (whole)
+        memcpy(at, &integer, sizeof integer);
+    else
+        memcpy(at, &x, sizeof x);
     return PLEACH_OK;
 }
 
@@ -96,10 +103,13 @@ static pleach_status read_field(const pl_field *f, const json_t *value, void *va
         memcpy(at, &text, sizeof text);
         return PLEACH_OK;
     case PL_FIELD_INTEGER:
-    case PL_FIELD_REAL: return read_number(f, value, at, r);
+    case PL_FIELD_REAL:
+        return read_number(f, value, at, r);
     case PL_FIELD_OBJECT:
-    case PL_FIELD_ARRAY: return read_reference(f, value, at, r);
-    default: return f->read(value, f->name, values, r);
+    case PL_FIELD_ARRAY:
+        return read_reference(f, value, at, r);
+    default:
+        return f->read(value, f->name, values, r);
     }
 }
 

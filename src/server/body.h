@@ -11,7 +11,8 @@
 #include "refusal.h"
 
 /* bytes[0..size) must be one JSON object: no duplicate keys, no NUL in strings, no lone surrogates,
- * numbers that fit, arrays and objects nested at most PL_BODY_DEPTH deep. Release with json_decref. */
+ * numbers that fit, arrays and objects nested at most PL_BODY_DEPTH deep. Release with json_decref.
+ */
 enum { PL_BODY_DEPTH = 128 };
 pleach_status pl_body_parse(const char *bytes, size_t size, json_t **out, pl_refusal *r);
 
@@ -23,7 +24,7 @@ typedef enum pl_field_type {
     PL_FIELD_TEXT,    /* const char *, borrowed from the body */
     PL_FIELD_OBJECT,  /* const json_t *, borrowed */
     PL_FIELD_ARRAY,
-    PL_FIELD_OTHER    /* what `read` makes of it */
+    PL_FIELD_OTHER /* what `read` makes of it */
 } pl_field_type;
 
 typedef struct pl_field {

@@ -35,7 +35,8 @@ static pleach_status read_choice(const json_t *choice, pl_chat_tools *t, pl_refu
 {
     const char *word = json_string_value(choice);
     if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0)) return PLEACH_OK;
-    if (!word || (strcmp(word, "none") && strcmp(word, "required"))) return read_named(choice, t, r);
+    if (!word || (strcmp(word, "none") && strcmp(word, "required")))
+        return read_named(choice, t, r);
     t->required = strcmp(word, "required") == 0;
     PL_REFUSE_IF(t->required && !t->list, r, 400, "tool_choice",
                  "tool_choice: \"required\" without tools");
@@ -74,6 +75,7 @@ pleach_status pl_chat_tools_grammar(const pl_chat_tools *t, const pl_answer_sett
     pleach_error err;
     if (!t->required && !schema) return PLEACH_OK;
     pleach_status status = pl_tools_grammar(&form, out, &err);
-    return status == PLEACH_OK ? status
-                               : pl_refuse_error(r, t->required ? "tools" : "response_format", &err);
+    return status == PLEACH_OK
+               ? status
+               : pl_refuse_error(r, t->required ? "tools" : "response_format", &err);
 }

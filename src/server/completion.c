@@ -100,9 +100,12 @@ pleach_status pl_complete(pl_exchange *x, bool chat, pl_refusal *r)
     pl_completion *c;
     pleach_status status = pl_completion_open(x, chat, &c, r);
     bool stream = status == PLEACH_OK && c->params.stream;
-    if (status == PLEACH_OK) status = stream ? pl_completion_stream(c, r) : pl_completion_whole(c, r);
-    if (status == PLEACH_OK && stream) x->stream = c;
-    else pl_completion_close(c);
+    if (status == PLEACH_OK)
+        status = stream ? pl_completion_stream(c, r) : pl_completion_whole(c, r);
+    if (status == PLEACH_OK && stream)
+        x->stream = c;
+    else
+        pl_completion_close(c);
     return status;
 }
 
@@ -177,11 +180,10 @@ json_t *pl_timings_json(const pl_event *event)
 {
     const pleach_answer_end *e = &event->end;
     size_t computed = e->prompt_tokens - e->cached_tokens;
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "cached_tokens",
-                     (json_int_t)e->cached_tokens, "prompt_tokens", (json_int_t)computed,
-                     "queue_ms", 1e3 * e->queue_seconds, "prompt_ms", 1e3 * e->prompt_seconds,
-                     "prompt_per_second", per_second(computed, e->prompt_seconds),
-                     "predicted_tokens", (json_int_t)e->new_tokens, "predicted_ms",
-                     1e3 * e->generation_seconds, "predicted_per_second",
-                     per_second(e->new_tokens, e->generation_seconds));
+    return json_pack(
+        "{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "cached_tokens", (json_int_t)e->cached_tokens,
+        "prompt_tokens", (json_int_t)computed, "queue_ms", 1e3 * e->queue_seconds, "prompt_ms",
+        1e3 * e->prompt_seconds, "prompt_per_second", per_second(computed, e->prompt_seconds),
+        "predicted_tokens", (json_int_t)e->new_tokens, "predicted_ms", 1e3 * e->generation_seconds,
+        "predicted_per_second", per_second(e->new_tokens, e->generation_seconds));
 }

@@ -23,8 +23,7 @@ typedef struct pl_choice {
     json_t *logprobs; /* of chat a list, of completions an object of lists; NULL: none wanted */
     size_t offset;    /* characters in front of the next token, for completions' lists */
     bool begun;       /* a stream has said something of it */
-    bool ended;
-    pl_event *end;    /* PL_EVENT_END, owned */
+    pl_event *end; /* PL_EVENT_END, owned */
 } pl_choice;
 
 typedef struct pl_completion {
@@ -72,7 +71,7 @@ pl_call *pl_choice_call(pl_choice *choice, size_t call); /* NULL: out of memory 
 const char *pl_finish_name(const pl_event *end);
 /* {"id", "object", "created", "model", "system_fingerprint"}; chunk: of a stream. */
 json_t *pl_completion_head(const pl_completion *c, bool chunk);
-json_t *pl_usage_json(pl_completion *c);   /* of all answers that ended; fills in the exchange */
+json_t *pl_usage_json(pl_completion *c); /* of all answers that ended; fills in the exchange */
 json_t *pl_timings_json(const pl_event *end);
 
 #endif

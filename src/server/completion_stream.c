@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers in pieces, as server-sent events: one chunk of JSON for each piece of text, "data: [DONE]"
- * last. */
+ * Answers in pieces, as server-sent events: one chunk of JSON for each piece of text,
+ * "data: [DONE]" last. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -14,8 +14,10 @@ static pleach_status write_event(pl_completion *c, json_t *value, pl_refusal *r)
 {
     pl_buffer *out = &c->exchange->out;
     pleach_status status = pl_buffer_append(out, "data: ", 6, NULL);
-    if (status != PLEACH_OK) json_decref(value);
-    else status = pl_append_json(out, value, r);
+    if (status != PLEACH_OK)
+        json_decref(value);
+    else
+        status = pl_append_json(out, value, r);
     if (status == PLEACH_OK) status = pl_buffer_append(out, "\n\n", 2, NULL);
     return status == PLEACH_OK ? PLEACH_OK : pl_refuse_memory(r);
 }
@@ -61,11 +63,13 @@ static json_t *call_delta(pl_choice *choice, const pl_event *e)
 static pleach_status write_piece(pl_completion *c, const pl_event *e, pl_refusal *r)
 {
     json_t *said;
-    if (!c->chat) said = json_stringn(e->data, e->size);
+    if (!c->chat)
+        said = json_stringn(e->data, e->size);
     else if (e->part == PL_ANSWER_CONTENT || e->part == PL_ANSWER_REASONING)
         said = json_pack("{s:o}", e->part == PL_ANSWER_CONTENT ? "content" : "reasoning_content",
                          json_stringn(e->data, e->size));
-    else said = call_delta(&c->choices[e->choice], e);
+    else
+        said = call_delta(&c->choices[e->choice], e);
     return write_chunk(c, e->choice, said, NULL, r);
 }
 
@@ -85,8 +89,10 @@ static pleach_status write_last(pl_completion *c, pl_refusal *r)
     c->done = true;
     if (c->params.include_usage) {
         json_t *chunk = pl_completion_head(c, true);
-        if (json_object_set_new(chunk, "choices", json_array())) json_decref(usage);
-        else json_object_set_new(chunk, "usage", usage);
+        if (json_object_set_new(chunk, "choices", json_array()))
+            json_decref(usage);
+        else
+            json_object_set_new(chunk, "usage", usage);
         PL_TRY(write_event(c, chunk, r));
     } else {
         json_decref(usage);

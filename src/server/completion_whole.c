@@ -46,9 +46,9 @@ static json_t *calls_json(const pl_choice *choice)
     json_t *list = json_array();
     for (size_t i = 0; i < choice->n_calls; i++) {
         const pl_call *call = &choice->calls[i];
-        json_t *one = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", call->id, "type", "function",
-                                "function", "name", text_of(&call->name), "arguments",
-                                text_of(&call->arguments));
+        json_t *one =
+            json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", call->id, "type", "function", "function",
+                      "name", text_of(&call->name), "arguments", text_of(&call->arguments));
         if (json_array_append_new(list, one)) break;
     }
     return list;
@@ -68,7 +68,8 @@ static json_t *message_json(const pl_choice *choice)
 static json_t *logprobs_json(const pl_completion *c, const pl_choice *choice)
 {
     if (!choice->logprobs) return json_null();
-    return c->chat ? json_pack("{s:O}", "content", choice->logprobs) : json_incref(choice->logprobs);
+    return c->chat ? json_pack("{s:O}", "content", choice->logprobs)
+                   : json_incref(choice->logprobs);
 }
 
 static json_t *echoed_json(const pl_completion *c, const pl_choice *choice, size_t index)

@@ -44,8 +44,10 @@ void pl_connection_close(pl_connections *c, pl_connection *one)
     if (!one) return;
     pthread_mutex_lock(&c->lock);
     if (one->next) one->next->previous = one->previous;
-    if (one->previous) one->previous->next = one->next;
-    else c->first = one->next;
+    if (one->previous)
+        one->previous->next = one->next;
+    else
+        c->first = one->next;
     c->n--;
     pthread_mutex_unlock(&c->lock);
     pl_free(one);

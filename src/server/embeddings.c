@@ -33,7 +33,8 @@ static json_t *number_list(const float *x, size_t n)
 /* RFC 4648, section 4, of bytes as they lie in memory: little-endian f32. */
 static json_t *base64(const unsigned char *bytes, size_t size)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t n = 0;
     char *text = pl_alloc((size + 2) / 3, 4);
     for (size_t i = 0; text && i < size; i += 3) {
@@ -50,11 +51,10 @@ static json_t *base64(const unsigned char *bytes, size_t size)
 
 static json_t *embedding_json(const pl_event *e, bool encoded)
 {
-    return json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)e->choice,
-                     "embedding",
-                     encoded ? base64((const unsigned char *)e->data, e->size)
-                             : number_list((const float *)(const void *)e->data,
-                                           e->size / sizeof(float)));
+    return json_pack(
+        "{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)e->choice, "embedding",
+        encoded ? base64((const unsigned char *)e->data, e->size)
+                : number_list((const float *)(const void *)e->data, e->size / sizeof(float)));
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */
@@ -112,10 +112,16 @@ static pleach_status embed(pl_exchange *x, const pl_ids *ids, size_t n, const em
     pleach_request_defaults(&request);
     request.embed = strcmp(v->pooling, "mean") ? PLEACH_EMBED_LAST : PLEACH_EMBED_MEAN;
     const pl_query_settings settings = {
-        .batch = s->batch, .prompts = ids, .n_prompts = n, .request = &request,
+        .batch = s->batch,
+        .prompts = ids,
+        .n_prompts = n,
+        .request = &request,
         .prompt_name = "input",
-        .at_once = s->settings.batch.parallel, .hidden_size = s->info.hidden_size,
-        .most_bytes = (size_t)1 << 30, .given_up = pl_exchange_over, .user = x,
+        .at_once = s->settings.batch.parallel,
+        .hidden_size = s->info.hidden_size,
+        .most_bytes = (size_t)1 << 30,
+        .given_up = pl_exchange_over,
+        .user = x,
     };
     json_t **vectors = pl_calloc(n, sizeof *vectors);
     pleach_status status = vectors ? pl_query_open(&settings, &query, r) : pl_refuse_memory(r);

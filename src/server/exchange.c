@@ -17,8 +17,8 @@ static int append(const char *bytes, size_t size, void *out)
 
 pleach_status pl_append_json(pl_buffer *out, json_t *value, pl_refusal *r)
 {
-    int failed = !value || json_dump_callback(value, append, out,
-                                              JSON_COMPACT | JSON_REAL_PRECISION(9));
+    int failed =
+        !value || json_dump_callback(value, append, out, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(value);
     return failed ? pl_refuse_memory(r) : PLEACH_OK;
 }
@@ -54,9 +54,12 @@ bool pl_exchange_over(void *exchange, pl_refusal *r)
 {
     pl_exchange *x = exchange;
     bool cut = atomic_load(&x->server->cut);
-    if (cut) pl_refuse(r, 503, NULL, "the server is stopping");
-    else if (x->gone && x->gone(x->user)) pl_refuse(r, 503, NULL, "the client went away");
-    else return false;
+    if (cut)
+        pl_refuse(r, 503, NULL, "the server is stopping");
+    else if (x->gone && x->gone(x->user))
+        pl_refuse(r, 503, NULL, "the client went away");
+    else
+        return false;
     return true;
 }
 

@@ -23,8 +23,8 @@ typedef struct pl_exchange {
     /* the answer: */
     int status;
     const char *content_type;
-    pl_buffer out;                /* all of it, or what pl_stream_read still has to give */
-    struct pl_completion *stream; /* not NULL: it comes in pieces */
+    pl_buffer out;                   /* all of it, or what pl_stream_read still has to give */
+    struct pl_completion *stream;    /* not NULL: it comes in pieces */
     const struct pl_page_file *page; /* not NULL: it is this file of the chat page */
 
     /* and for the log: */

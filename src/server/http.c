@@ -96,10 +96,10 @@ static enum MHD_Result reply(struct MHD_Connection *connection, request *q)
 {
     pl_exchange *x = &q->exchange;
     struct MHD_Response *response =
-        x->stream ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream,
-                                                      q, NULL)
-                  : MHD_create_response_from_buffer(x->out.size, x->out.data,
-                                                    MHD_RESPMEM_PERSISTENT);
+        x->stream
+            ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, q,
+                                                NULL)
+            : MHD_create_response_from_buffer(x->out.size, x->out.data, MHD_RESPMEM_PERSISTENT);
     if (!response) return MHD_NO;
     add_headers(q, response);
     enum MHD_Result result = MHD_queue_response(connection, (unsigned)x->status, response);
@@ -138,16 +138,20 @@ static request *open_request(pl_server *s, struct MHD_Connection *connection, co
         return NULL;
     }
     q->connection = info->socket_context;
-    q->exchange = (pl_exchange){.server = s, .method = method, .path = path, .gone = client_gone,
-                                .user = q, .began = pl_now()};
+    q->exchange = (pl_exchange){.server = s,
+                                .method = method,
+                                .path = path,
+                                .gone = client_gone,
+                                .user = q,
+                                .began = pl_now()};
     atomic_fetch_add(&s->active, 1);
     return q;
 }
 
 static uint64_t announced_size(struct MHD_Connection *connection)
 {
-    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                                     MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *length =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     return length ? strtoull(length, NULL, 10) : 0; /* well-formed: checked by the HTTP library */
 }
 
@@ -155,10 +159,10 @@ static uint64_t announced_size(struct MHD_Connection *connection)
 static enum MHD_Result begin(struct MHD_Connection *connection, request *q)
 {
     pl_exchange *x = &q->exchange;
-    const char *key = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                                  MHD_HTTP_HEADER_AUTHORIZATION);
-    x->if_none_match = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                                   MHD_HTTP_HEADER_IF_NONE_MATCH);
+    const char *key =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    x->if_none_match =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
     if (x->server->settings.cors && strcmp(x->method, MHD_HTTP_METHOD_OPTIONS) == 0) {
         x->status = MHD_HTTP_NO_CONTENT;
         return reply(connection, q);

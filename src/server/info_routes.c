@@ -16,8 +16,7 @@ pleach_status pl_route_models(pl_exchange *x, pl_refusal *r)
                   "data", "id", s->settings.alias, "object", "model", "created",
                   (json_int_t)s->started, "owned_by", "pleach", "meta", "architecture",
                   s->info.architecture, "context_length", (json_int_t)s->context, "vocab_size",
-                  (json_int_t)s->info.vocab_size, "weight_bytes",
-                  (json_int_t)s->info.weight_bytes),
+                  (json_int_t)s->info.vocab_size, "weight_bytes", (json_int_t)s->info.weight_bytes),
         r);
 }
 
@@ -33,16 +32,16 @@ pleach_status pl_route_props(pl_exchange *x, pl_refusal *r)
     pleach_cache_info cache;
     pl_server_cache_info(s, &cache);
     const char *template = pl_tokenizer_chat_template(s->tokenizer);
-    return pl_reply_json(
-        x,
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:i, s:s, s:f, s:I, s:s?, s:s?}", "model",
-                  s->settings.alias, "architecture", s->info.architecture, "context_length",
-                  (json_int_t)s->context, "parallel", (json_int_t)s->settings.batch.parallel,
-                  "queue", (json_int_t)s->settings.batch.queue, "device", s->info.device, "threads",
-                  s->info.threads, "kv", cache.types, "kv_bits", cache.bits, "kv_token_bytes",
-                  (json_int_t)cache.token_bytes, "chat_format", s->info.chat_format,
-                  "chat_template", template),
-        r);
+    return pl_reply_json(x,
+                         json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:i, s:s, s:f, s:I, s:s?, s:s?}",
+                                   "model", s->settings.alias, "architecture", s->info.architecture,
+                                   "context_length", (json_int_t)s->context, "parallel",
+                                   (json_int_t)s->settings.batch.parallel, "queue",
+                                   (json_int_t)s->settings.batch.queue, "device", s->info.device,
+                                   "threads", s->info.threads, "kv", cache.types, "kv_bits",
+                                   cache.bits, "kv_token_bytes", (json_int_t)cache.token_bytes,
+                                   "chat_format", s->info.chat_format, "chat_template", template),
+                         r);
 }
 
 /* ---- metrics, in Prometheus' text format 0.0.4 ----------------------------------------------- */
@@ -93,7 +92,8 @@ static pleach_status print_metrics(pl_server *s, pl_buffer *out)
         {"cache_bytes", "gauge", "Cache held by running answers.", (double)b.cache_bytes},
         {"kept_bytes", "gauge", "Cache kept for later requests.", (double)b.kept_bytes},
         {"kept_sequences", "gauge", "Sequences kept for later requests.", (double)b.kept},
-        {"connections", "gauge", "Open connections.", (double)pl_connections_count(&s->connections)},
+        {"connections", "gauge", "Open connections.",
+         (double)pl_connections_count(&s->connections)},
     };
     for (size_t i = 0; i < PL_COUNT(metrics); i++) {
         const metric *m = &metrics[i];

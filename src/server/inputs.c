@@ -55,7 +55,8 @@ static pleach_status read_one(const pl_server *s, const json_t *value, const cha
     }
     PL_REFUSE_IF(!json_is_array(value), r, 400, name,
                  "%s: expected a string, a list of strings, token ids, or a list of lists of token "
-                 "ids, found %s", name, pl_json_kind(value));
+                 "ids, found %s",
+                 name, pl_json_kind(value));
     return pl_input_ids(s, value, name, ids, r);
 }
 

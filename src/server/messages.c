@@ -101,8 +101,8 @@ static pleach_status read_calls(json_t *message, size_t i, pl_refusal *r)
 
 static pleach_status read_role(const json_t *message, size_t i, const char **role, pl_refusal *r)
 {
-    static const char *const roles[] = {"system", "developer", "user",
-                                        "assistant", "tool", "function"};
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
     place p = message_field(i, ".role");
     const json_t *value = json_object_get(message, "role");
     const char *text = json_string_value(value);
@@ -144,7 +144,9 @@ pleach_status pl_messages_read(const json_t *messages, json_t **out, pl_refusal 
     pleach_status status = PLEACH_OK;
     for (size_t i = 0; status == PLEACH_OK && i < json_array_size(copy); i++)
         status = read_message(json_array_get(copy, i), i, r);
-    if (status == PLEACH_OK) *out = copy;
-    else json_decref(copy);
+    if (status == PLEACH_OK)
+        *out = copy;
+    else
+        json_decref(copy);
     return status;
 }

@@ -56,7 +56,8 @@ static pleach_status read_bias(const json_t *value, const char *name, void *valu
                  "%s: expected an object of token ids, found %s", name, pl_json_kind(value));
     p->bias = pl_alloc(json_object_size(value), sizeof *p->bias);
     if (!p->bias) return pl_refuse_memory(r);
-    json_object_foreach((json_t *)value, key, bias) {
+    json_object_foreach((json_t *)value, key, bias)
+    {
         int64_t id = id_of_key(key);
         double x = json_number_value(bias);
         PL_REFUSE_IF(id < 0 || id > INT32_MAX, r, 400, name,

@@ -14,7 +14,6 @@ typedef struct part {
     pl_query *query;
     size_t first_choice;
     uint64_t ticket;
-    bool ended;
 } part;
 
 typedef struct choice {
@@ -32,9 +31,9 @@ struct pl_query {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pl_event *first, **last;
-    size_t bytes;            /* of events in the queue */
-    size_t ended;            /* parts */
-    bool failed;             /* an answer failed; why: */
+    size_t bytes; /* of events in the queue */
+    size_t ended; /* parts */
+    bool failed;  /* an answer failed; why: */
     pleach_error error;
 };
 
@@ -153,7 +152,6 @@ static void on_end(void *user, const pleach_answer_end *end)
     end_choice(q, p->first_choice + end->answer, end);
     if (!end->last) return;
     pthread_mutex_lock(&q->lock);
-    p->ended = true;
     q->ended++;
     pthread_cond_signal(&q->changed);
     pthread_mutex_unlock(&q->lock); /* the query may be gone from here on */
@@ -230,8 +228,10 @@ pleach_status pl_query_open(const pl_query_settings *s, pl_query **out, pl_refus
     pthread_condattr_destroy(&attributes);
     pleach_status status = open_choices(q, r);
     if (status == PLEACH_OK) status = submit_more(q, 0, r);
-    if (status == PLEACH_OK) *out = q;
-    else pl_query_close(q);
+    if (status == PLEACH_OK)
+        *out = q;
+    else
+        pl_query_close(q);
     return status;
 }
 

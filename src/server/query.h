@@ -21,8 +21,8 @@
 typedef struct pl_query pl_query;
 
 typedef enum pl_event_kind {
-    PL_EVENT_PIECE,  /* text of an answer: data[0..size) */
-    PL_EVENT_TOKEN,  /* where logprobs were asked for, a token of an answer: comes before its text */
+    PL_EVENT_PIECE, /* text of an answer: data[0..size) */
+    PL_EVENT_TOKEN, /* where logprobs were asked for, a token of an answer: comes before its text */
     PL_EVENT_PROMPT, /* or one of the prompt: data holds n_top of pleach_logprob */
     PL_EVENT_END     /* an answer is over: data holds the embedding, size bytes */
 } pl_event_kind;
@@ -30,10 +30,10 @@ typedef enum pl_event_kind {
 typedef struct pl_event {
     struct pl_event *next; /* the queue's */
     pl_event_kind kind;
-    size_t choice;         /* prompt * answers + answer */
-    pl_answer_part part;   /* PIECE */
+    size_t choice;       /* prompt * answers + answer */
+    pl_answer_part part; /* PIECE */
     size_t call;
-    int32_t id;            /* TOKEN, PROMPT */
+    int32_t id; /* TOKEN, PROMPT */
     float logprob;
     size_t n_top;
     pleach_answer_end end; /* END; message and embedding are not to be read */
@@ -48,12 +48,12 @@ typedef struct pl_query_settings {
     const pl_tokenizer *tokenizer;
     const pl_ids *prompts; /* [n_prompts], borrowed until closing, as everything here */
     size_t n_prompts;
-    const char *prompt_name; /* their field, for refusals */
-    size_t at_once;        /* prompts in the batch at a time */
-    const pleach_request *request;        /* the same for all but for prompt and callbacks */
-    const pl_answer_settings *answer;     /* NULL: no text is asked for */
-    size_t hidden_size;                   /* of an embedding */
-    size_t most_bytes;                    /* of events that nobody took; more end the answers */
+    const char *prompt_name;          /* their field, for refusals */
+    size_t at_once;                   /* prompts in the batch at a time */
+    const pleach_request *request;    /* the same for all but for prompt and callbacks */
+    const pl_answer_settings *answer; /* NULL: no text is asked for */
+    size_t hidden_size;               /* of an embedding */
+    size_t most_bytes;                /* of events that nobody took; more end the answers */
     /* Asked ten times a second on the thread that takes; true ends all. May be NULL. */
     bool (*given_up)(void *user, pl_refusal *r);
     void *user;

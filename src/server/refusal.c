@@ -43,11 +43,15 @@ static int http_status(pleach_status status)
     case PLEACH_ERR_UNSUPPORTED:
     case PLEACH_ERR_LIMIT:
     case PLEACH_ERR_FORMAT:
-    case PLEACH_ERR_MISSING: return 400;
-    case PLEACH_ERR_BUSY: return 429;
+    case PLEACH_ERR_MISSING:
+        return 400;
+    case PLEACH_ERR_BUSY:
+        return 429;
     case PLEACH_ERR_MEMORY:
-    case PLEACH_ERR_CANCELLED: return 503;
-    default: return 500;
+    case PLEACH_ERR_CANCELLED:
+        return 503;
+    default:
+        return 500;
     }
 }
 

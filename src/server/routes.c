@@ -62,8 +62,7 @@ static pleach_status admit(const pl_exchange *x, const char *authorization, uint
     PL_REFUSE_IF(body_size > s->settings.max_body, r, 413, NULL,
                  "the body has %" PRIu64 " bytes; at most %" PRIu64 " are taken", body_size,
                  s->settings.max_body);
-    PL_REFUSE_IF(atomic_load(&s->stopping) && !found->open, r, 503, NULL,
-                 "the server is stopping");
+    PL_REFUSE_IF(atomic_load(&s->stopping) && !found->open, r, 503, NULL, "the server is stopping");
     return PLEACH_OK;
 }
 

@@ -38,8 +38,10 @@ static pleach_status own_settings(pl_server_settings *s, pleach_error *err)
     const char **texts[] = {&s->host, &s->alias, &s->cors};
     pleach_status status = PLEACH_OK;
     for (size_t i = 0; i < PL_COUNT(texts); i++) {
-        if (status == PLEACH_OK) status = own_text(texts[i], err);
-        else *texts[i] = NULL;
+        if (status == PLEACH_OK)
+            status = own_text(texts[i], err);
+        else
+            *texts[i] = NULL;
     }
     return status;
 }
@@ -88,8 +90,10 @@ pleach_status pl_server_prepare(const pleach_model *m, const pl_server_settings 
     if (!s) return pl_fail_memory(err, "server", sizeof *s);
     s->settings = *settings;
     pleach_status status = prepare(s, m, err);
-    if (status == PLEACH_OK) *out = s;
-    else pl_server_release(s);
+    if (status == PLEACH_OK)
+        *out = s;
+    else
+        pl_server_release(s);
     return status;
 }
 

@@ -28,9 +28,9 @@ struct pl_server {
     pleach_batch *batch;
     pl_server_settings settings; /* texts owned */
     pleach_model_info info;
-    size_t context;              /* tokens an answer may hold with its prompt */
-    size_t longest_piece;        /* bytes of the longest token */
-    int64_t started;             /* seconds since 1970 */
+    size_t context;       /* tokens an answer may hold with its prompt */
+    size_t longest_piece; /* bytes of the longest token */
+    int64_t started;      /* seconds since 1970 */
     pl_keys keys;
     pl_status_count statuses[PL_METRIC_STATUSES];
     pl_connections connections;
@@ -42,8 +42,8 @@ struct pl_server {
 };
 
 /* The server without its network. */
-pleach_status pl_server_prepare(const pleach_model *m, const pl_server_settings *s,
-                                pl_server **out, pleach_error *err);
+pleach_status pl_server_prepare(const pleach_model *m, const pl_server_settings *s, pl_server **out,
+                                pleach_error *err);
 void pl_server_release(pl_server *s);
 
 #endif

@@ -61,7 +61,8 @@ static pleach_status tokenize(pl_exchange *x, const json_t *body, pl_refusal *r)
     pl_ids ids = {0};
     PL_TRY(pl_fields_read(fields, PL_COUNT(fields), body, &v, r));
     PL_REFUSE_IF(!v.content, r, 400, "content", "content is missing");
-    unsigned flags = (v.add_special ? PL_ENCODE_BOS : 0) | (v.parse_special ? PL_ENCODE_SPECIAL : 0);
+    unsigned flags =
+        (v.add_special ? PL_ENCODE_BOS : 0) | (v.parse_special ? PL_ENCODE_SPECIAL : 0);
     pleach_status status =
         pl_input_text(x->server, v.content, strlen(v.content), flags, "content", &ids, r);
     if (status == PLEACH_OK) status = reply_ids(x, &ids, v.with_pieces, r);
@@ -102,8 +103,9 @@ static pleach_status apply_template(pl_exchange *x, const json_t *body, pl_refus
         pl_tokenizer_decode(x->server->tokenizer, ids.ids, ids.n, true, &text, &size, &err))
         status = pl_refuse_error(r, "messages", &err);
     if (status == PLEACH_OK)
-        status = pl_reply_json(x, json_pack("{s:o, s:o}", "prompt", pl_json_bytes(text, size),
-                                            "tokens", id_list(x->server->tokenizer, &ids, false)),
+        status = pl_reply_json(x,
+                               json_pack("{s:o, s:o}", "prompt", pl_json_bytes(text, size),
+                                         "tokens", id_list(x->server->tokenizer, &ids, false)),
                                r);
     pl_free(text);
     pl_free(ids.ids);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model of toy size whose tokens are the bytes and ChatML's control tokens, for the server's tests
- * in C and its fuzz target. */
+ * A model of toy size whose tokens are the bytes and ChatML's control tokens, for the server's
+ * tests in C and its fuzz target. */
 #ifndef PLEACH_TESTS_SERVER_BYTE_MODEL_H
 #define PLEACH_TESTS_SERVER_BYTE_MODEL_H
 
@@ -18,7 +18,8 @@
 #include "text/utf8.h"
 
 #define BYTE_MODEL_TEMPLATE                                                                        \
-    "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n'}}"  \
+    "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + "                \
+    "'<|im_end|>\\n'}}"                                                                            \
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}"
 
 static inline json_t *byte_tokenizer(void)
@@ -30,10 +31,11 @@ static inline json_t *byte_tokenizer(void)
         json_object_set_new(vocabulary, letter, json_integer(byte));
     }
     return json_pack("{s:[{s:i, s:s, s:b}, {s:i, s:s, s:b}], s:{s:s, s:b, s:b}, s:{s:s}, s:{s:s, "
-                     "s:[], s:o}}", "added_tokens", "id", 256, "content", "<|im_start|>", "special",
-                     1, "id", 257, "content", "<|im_end|>", "special", 1, "pre_tokenizer", "type",
-                     "ByteLevel", "add_prefix_space", 0, "use_regex", 1, "decoder", "type",
-                     "ByteLevel", "model", "type", "BPE", "merges", "vocab", vocabulary);
+                     "s:[], s:o}}",
+                     "added_tokens", "id", 256, "content", "<|im_start|>", "special", 1, "id", 257,
+                     "content", "<|im_end|>", "special", 1, "pre_tokenizer", "type", "ByteLevel",
+                     "add_prefix_space", 0, "use_regex", 1, "decoder", "type", "ByteLevel", "model",
+                     "type", "BPE", "merges", "vocab", vocabulary);
 }
 
 static inline void byte_model_write(const char *folder, const char *name, json_t *value)
@@ -60,8 +62,9 @@ static inline pleach_model *open_byte_model(const char *checkpoint)
         if (symlink(target, link)) abort();
     }
     byte_model_write(folder, names[2], byte_tokenizer());
-    byte_model_write(folder, names[3], json_pack("{s:s, s:s}", "eos_token", "<|im_end|>",
-                                                 "chat_template", BYTE_MODEL_TEMPLATE));
+    byte_model_write(
+        folder, names[3],
+        json_pack("{s:s, s:s}", "eos_token", "<|im_end|>", "chat_template", BYTE_MODEL_TEMPLATE));
     pleach_model_settings_defaults(&settings);
     settings.threads = 1;
     if (pleach_model_open(folder, &settings, &m, &err) != PLEACH_OK) {

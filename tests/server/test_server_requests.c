@@ -44,9 +44,18 @@ static void test_nesting(void **state)
 static void test_what_is_no_body(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"", " ", "7", "[]", "{", "{\"a\":1,\"a\":2}", "{\"a\":NaN}",
-                                        "{\"a\":1e999}", "{\"a\":\"\\ud800\"}", "{} x",
-                                        "{\"a\":\"\\u0000\"}", "{\"a\":99999999999999999999}"};
+    static const char *const wrong[] = {"",
+                                        " ",
+                                        "7",
+                                        "[]",
+                                        "{",
+                                        "{\"a\":1,\"a\":2}",
+                                        "{\"a\":NaN}",
+                                        "{\"a\":1e999}",
+                                        "{\"a\":\"\\ud800\"}",
+                                        "{} x",
+                                        "{\"a\":\"\\u0000\"}",
+                                        "{\"a\":99999999999999999999}"};
     for (size_t i = 0; i < PL_COUNT(wrong); i++) {
         pl_refusal r = {0};
         assert_null(parse(wrong[i], &r));
@@ -63,11 +72,13 @@ static void test_parameters_become_a_request(void **state)
     pl_refusal r;
     pl_params p;
     pleach_request q;
-    json_t *body = parse("{\"max_completion_tokens\":7,\"max_tokens\":5,\"temperature\":0.5,\"top_k\":3,"
-                         "\"top_p\":0.25,\"min_p\":0.125,\"seed\":9,\"n\":2,\"presence_penalty\":1,"
-                         "\"frequency_penalty\":-1,\"repetition_penalty\":1.5,\"logprobs\":true,"
-                         "\"top_logprobs\":4,\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"3\":-2},"
-                         "\"stream\":null,\"unknown\":{}}", &r);
+    json_t *body =
+        parse("{\"max_completion_tokens\":7,\"max_tokens\":5,\"temperature\":0.5,\"top_k\":3,"
+              "\"top_p\":0.25,\"min_p\":0.125,\"seed\":9,\"n\":2,\"presence_penalty\":1,"
+              "\"frequency_penalty\":-1,\"repetition_penalty\":1.5,\"logprobs\":true,"
+              "\"top_logprobs\":4,\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"3\":-2},"
+              "\"stream\":null,\"unknown\":{}}",
+              &r);
     assert_int_equal(pl_params_read(body, 10, &p, &r), PLEACH_OK);
     pl_params_request(&p, &q);
     const pleach_sampling *s = &q.generation.sampling;
@@ -85,13 +96,17 @@ static void test_parameters_become_a_request(void **state)
 static void test_wrong_parameters_are_named(void **state)
 {
     (void)state;
-    static const char *const wrong[][2] = {
-        {"{\"temperature\":\"1\"}", "temperature"}, {"{\"top_p\":1.01}", "top_p"},
-        {"{\"n\":0}", "n"},                         {"{\"seed\":9.3e18}", "seed"},
-        {"{\"stop\":[\"\"]}", "stop"},              {"{\"logit_bias\":{\"10\":1}}", "logit_bias"},
-        {"{\"stream\":1}", "stream"},               {"{\"max_tokens\":2.5}", "max_tokens"},
-        {"{\"grammar\":1}", "grammar"},             {"{\"response_format\":{}}", "response_format"},
-        {"{\"stream_options\":1}", "stream_options"}};
+    static const char *const wrong[][2] = {{"{\"temperature\":\"1\"}", "temperature"},
+                                           {"{\"top_p\":1.01}", "top_p"},
+                                           {"{\"n\":0}", "n"},
+                                           {"{\"seed\":9.3e18}", "seed"},
+                                           {"{\"stop\":[\"\"]}", "stop"},
+                                           {"{\"logit_bias\":{\"10\":1}}", "logit_bias"},
+                                           {"{\"stream\":1}", "stream"},
+                                           {"{\"max_tokens\":2.5}", "max_tokens"},
+                                           {"{\"grammar\":1}", "grammar"},
+                                           {"{\"response_format\":{}}", "response_format"},
+                                           {"{\"stream_options\":1}", "stream_options"}};
     for (size_t i = 0; i < PL_COUNT(wrong); i++) {
         pl_refusal r = {0};
         pl_params p;
@@ -111,14 +126,19 @@ static void test_messages(void **state)
 {
     (void)state;
     pl_refusal r;
-    json_t *body = parse("{\"m\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
-                         "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"tool_calls\":"
-                         "[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}},"
-                         "{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\"}}]}]}", &r);
-    json_t *expected = parse("{\"m\":[{\"role\":\"system\",\"content\":\"ab\"},{\"role\":\"assistant\","
-                             "\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
-                             "\"arguments\":{\"x\":1}}},{\"function\":{\"name\":\"f\",\"arguments\":"
-                             "\"{\\\"x\"}}]}]}", &r), *messages;
+    json_t *body =
+        parse("{\"m\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+              "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"tool_calls\":"
+              "[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}},"
+              "{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\"}}]}]}",
+              &r);
+    json_t *expected =
+               parse("{\"m\":[{\"role\":\"system\",\"content\":\"ab\"},{\"role\":\"assistant\","
+                     "\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+                     "\"arguments\":{\"x\":1}}},{\"function\":{\"name\":\"f\",\"arguments\":"
+                     "\"{\\\"x\"}}]}]}",
+                     &r),
+           *messages;
     assert_int_equal(pl_messages_read(json_object_get(body, "m"), &messages, &r), PLEACH_OK);
     assert_true(json_equal(messages, json_object_get(expected, "m")));
     json_decref(messages);
@@ -136,8 +156,9 @@ static void test_keys(void **state)
     assert_true(pl_keys_admit(&none, NULL));
     assert_true(pl_keys_admit(&some, "Bearer abc"));
     assert_true(pl_keys_admit(&some, "bearer a-longer-key"));
-    static const char *const wrong[] = {NULL, "", "abc", "Bearer", "Bearer ", "Bearer ab",
-                                        "Bearer abcabc", "Bearer abcd", "Bearer ABC", "Basic abc"};
+    static const char *const wrong[] = {NULL,         "",          "abc",           "Bearer",
+                                        "Bearer ",    "Bearer ab", "Bearer abcabc", "Bearer abcd",
+                                        "Bearer ABC", "Basic abc"};
     for (size_t i = 0; i < PL_COUNT(wrong); i++) assert_false(pl_keys_admit(&some, wrong[i]));
 }
 
@@ -174,7 +195,9 @@ static void test_answers(void **state)
     static const struct {
         const char *method, *path;
         int status;
-    } others[] = {{"GET", "/health", 200}, {"POST", "/health", 405}, {"GET", "/nowhere", 404},
+    } others[] = {{"GET", "/health", 200},
+                  {"POST", "/health", 405},
+                  {"GET", "/nowhere", 404},
                   {"POST", "/v1/completions", 400}};
     for (size_t i = 0; i < PL_COUNT(others); i++) {
         ask(&x, s, others[i].method, others[i].path, "");
