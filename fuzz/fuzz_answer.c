@@ -140,6 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pl_answer_settings s = {.tools = (data[0] & 7u) % 5u,
                             .reasoning = data[0] & 8,
                             .in_reasoning = data[0] & 16,
+                            .one_call = data[0] & 64,
                             .stop = stop,
                             .n_stop = data[0] & 32 ? 3 : 0};
     size_t n_cuts = PL_MIN(data[1] % 16u, size - 2);

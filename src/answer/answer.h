@@ -45,6 +45,7 @@ typedef struct pl_answer_settings {
     pl_tool_style tools;
     bool reasoning;          /* <think>..</think> at the answer's beginning is split off; */
     bool in_reasoning;       /* the prompt ends inside of one already */
+    bool one_call;           /* the answer ends behind its first call, as behind a stop string */
     const json_t *tool_list; /* the request's "tools": a call of another name is content. NULL: any
                                 name. Borrowed until closing */
 } pl_answer_settings;
@@ -71,8 +72,8 @@ pleach_status pl_answer_open(const pl_tokenizer *t, const pl_answer_settings *s,
 void pl_answer_close(pl_answer *a); /* accepts NULL */
 
 /* A token came. Special tokens show nothing, unless they are markers of reasoning or calls, or stop
- * strings. *stopped: a stop string was met; tokens after it change nothing. Drops pieces that were
- * not read. */
+ * strings. *stopped: a stop string or `one_call` ended it; tokens after it change nothing. Drops
+ * pieces that were not read. */
 pleach_status pl_answer_take(pl_answer *a, int32_t id, bool *stopped, pleach_error *err);
 /* The same of bytes. */
 pleach_status pl_answer_take_text(pl_answer *a, const char *bytes, size_t size, bool *stopped,

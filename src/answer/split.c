@@ -219,6 +219,13 @@ static pleach_status read_call(pl_answer *a, bool last, pl_call_state *state, pl
     return PLEACH_OK;
 }
 
+/* What is behind the call is no part of the answer. */
+static void end_answer(pl_answer *a)
+{
+    a->stopped = true;
+    a->text.size = a->ready = a->split.at;
+}
+
 static pleach_status call(pl_answer *a, bool last, bool *more, pleach_error *err)
 {
     pl_splitter *s = &a->split;
@@ -229,6 +236,7 @@ static pleach_status call(pl_answer *a, bool last, bool *more, pleach_error *err
     if (state == PL_CALL_DONE) {
         skip(s, s->pos);
         enter(s, PL_SPLIT_AFTER);
+        if (a->set.one_call) end_answer(a);
     } else if (state == PL_CALL_BAD) {
         if (s->shown)
             skip(s, s->pos);

@@ -52,5 +52,6 @@ void pl_answer_style(const pl_tokenizer *t, const int32_t *prompt, size_t n, pl_
     while (size && strchr(" \t\r\n", text[size - 1])) size--;
     s->tools = pl_tools_style(chat_template);
     s->in_reasoning = size >= think && !memcmp(text + size - think, THINK, think);
-    s->reasoning = s->in_reasoning || mentions(chat_template, THINK);
+    s->reasoning = s->in_reasoning || mentions(chat_template, THINK) ||
+                   mentions(chat_template, "</think>"); /* which some only cut off */
 }

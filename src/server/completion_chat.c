@@ -36,6 +36,7 @@ pleach_status pl_chat_prepare(pl_completion *c, pl_refusal *r)
     pl_answer_style(s->tokenizer, c->prompts[0].ids, c->prompts[0].n, &c->answer);
     if (!tools.list) c->answer.tools = PL_TOOLS_NONE;
     c->answer.tool_list = tools.list;
+    c->answer.one_call = tools.list && !tools.parallel;
     return prepare_form(c, &tools, r);
 }
 

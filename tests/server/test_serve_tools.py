@@ -158,6 +158,14 @@ def test_a_call_can_be_required():
             assert streamed[2][0]["arguments"] == arguments and streamed[3] == "tool_calls"
 
 
+def test_one_call_alone():
+    """parallel_tool_calls: nothing comes behind the first call, which no grammar has to see to."""
+    text = f"Two.\n{SECOND}\n{CALL}"
+    fields = {"tools": TOOLS, "parallel_tool_calls": False}
+    assert parts(create(hermes, text, **fields)) == ("Two.", "", [("now", "{}")], "tool_calls")
+    assert joined(create(hermes, text, stream=True, **fields))[3] == "tool_calls"
+
+
 def test_an_answer_or_a_call():
     """response_format beside tools: JSON of the schema, or a call."""
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}

@@ -301,6 +301,28 @@ static void stop_strings_within_calls(void **state)
     check(&s, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"b\"}}", "F:fA:{\"a\":\"b");
 }
 
+static void one_call_is_all(void **state)
+{
+    (void)state;
+    static const call_case cases[] = {
+        {"Yes.<tool_call>{\"name\":\"f\",\"arguments\":{}}\n</"
+         "tool_call>\n<tool_call>{\"name\":\"f\"}",
+         "C:Yes.F:fA:{}"},
+        {"<tool_call>{\"name\":\"f\"}<tool_call>{\"name\":\"f\"}", "F:fA:{}"},
+        {"<tool_call><function=f><parameter=n>1</parameter></function>\n</tool_call> and more",
+         "F:fA:{\"n\": 1}"},
+        {"<tool_call>{\"name\":1}</tool_call> no", "C:<tool_call>{\"name\":1}</tool_call> no"},
+    };
+    pl_answer_settings s = {.tools = PL_TOOLS_HERMES, .one_call = true};
+    for (size_t i = 0; i < PL_COUNT(cases); i++) check(&s, cases[i].text, cases[i].want);
+    answer_feed f = feed_open(&s);
+    feed_take(&f, "<tool_call>{\"name\":\"f\"", 22);
+    assert_false(f.stopped);
+    feed_take(&f, "} ", 2);
+    assert_true(f.stopped);
+    pl_free(feed_end(&f));
+}
+
 /* Texts that make a careless reader read again and again: this test ends. */
 static void long_answers_are_read_once(void **state)
 {
@@ -454,6 +476,7 @@ int main(void)
         cmocka_unit_test(mistral_calls),
         cmocka_unit_test(arguments_are_streamed),
         cmocka_unit_test(stop_strings_within_calls),
+        cmocka_unit_test(one_call_is_all),
         cmocka_unit_test(long_answers_are_read_once),
         cmocka_unit_test(styles_of_templates),
         cmocka_unit_test(prompts_open_reasoning),
