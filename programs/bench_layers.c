@@ -81,8 +81,8 @@ void run_swiglu(void *arg)
     bench_memory *b = l->memory;
     size_t i = l->next;
     l->next += 2;
-    pl_linear_swiglu(&b->compute, &l->linear[i % l->n], &l->linear[(i + 1) % l->n], b->x, l->M,
-                     b->y, b->y2, b->scratch);
+    pl_linear_gated(&b->compute, &l->linear[i % l->n], &l->linear[(i + 1) % l->n],
+                    b->compute.kernels.silu_mul, b->x, l->M, b->y, b->y2, b->scratch);
 }
 
 void close_layers(layers *l)

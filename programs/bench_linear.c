@@ -49,7 +49,7 @@ static void apply_all(const linears *l)
         const pl_linear *o = &a->o, *down = &mlp->down;
         pl_linear_apply(c, qkv, 3, l->x, 1, l->y, l->scratch);
         pl_linear_apply(c, &o, 1, l->x, 1, l->y, l->scratch);
-        pl_linear_swiglu(c, &mlp->gate, &mlp->up, l->x, 1, l->y[0], l->y[1], l->scratch);
+        pl_linear_gated(c, &mlp->gate, &mlp->up, c->kernels.silu_mul, l->x, 1, l->y[0], l->y[1], l->scratch);
         pl_linear_apply(c, &down, 1, l->x, 1, l->y, l->scratch);
     }
     pl_linear_apply(c, &head, 1, l->x, 1, l->y, l->scratch);

@@ -90,7 +90,14 @@ static void print_totals(const pleach_checkpoint_totals *t, const pleach_cache_i
            bytes_text(t->block_bytes, size), bits_each(t->block_bytes, t->block_weights));
     printf("%-16s %" PRIu64 " weights, %s, %.3f bits each\n", "all tensors", t->weights,
            bytes_text(t->bytes, size), bits_each(t->bytes, t->weights));
+    if (t->active_weights < t->weights)
+        printf("%-16s %" PRIu64 " weights, %s, %.3f bits each\n", "of which a token",
+               t->active_weights, bytes_text(t->active_bytes, size),
+               bits_each(t->active_bytes, t->active_weights));
     printf("%-16s %s\n", "files", bytes_text(t->file_bytes, size));
+    if (t->skipped)
+        printf("%-16s %" PRIu64 " tensors of parts that are not run, such as a vision tower\n",
+               "left out", t->skipped);
     if (cache->context)
         print_cache(stdout, cache);
     else
@@ -99,12 +106,14 @@ static void print_totals(const pleach_checkpoint_totals *t, const pleach_cache_i
 
 static json_t *totals_json(const pleach_checkpoint_totals *t)
 {
-    return json_pack("{s:I, s:I, s:o, s:I, s:I, s:o, s:I}", "weights", (json_int_t)t->weights,
+    return json_pack("{s:I, s:I, s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "weights", (json_int_t)t->weights,
                      "bytes", (json_int_t)t->bytes, "bits",
                      json_number(bits_each(t->bytes, t->weights)), "block_weights",
                      (json_int_t)t->block_weights, "block_bytes", (json_int_t)t->block_bytes,
                      "block_bits", json_number(bits_each(t->block_bytes, t->block_weights)),
-                     "file_bytes", (json_int_t)t->file_bytes);
+                     "file_bytes", (json_int_t)t->file_bytes, "active_weights",
+                     (json_int_t)t->active_weights, "active_bytes", (json_int_t)t->active_bytes,
+                     "skipped", (json_int_t)t->skipped);
 }
 
 /* Prints the table, or fills `list`. */

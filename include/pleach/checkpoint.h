@@ -53,6 +53,9 @@ typedef struct pleach_checkpoint_totals {
     uint64_t weights, bytes;             /* all tensors; tied weights counted once */
     uint64_t block_weights, block_bytes; /* linear layers inside blocks */
     uint64_t file_bytes;                 /* all files of the model's weights */
+    /* What a token meets: of a mixture's experts the share that is used for each. */
+    uint64_t active_weights, active_bytes;
+    uint64_t skipped; /* tensors of parts that are not run and count nowhere: a vision tower, say */
 } pleach_checkpoint_totals;
 PLEACH_API PLEACH_MUST_CHECK pleach_status pleach_checkpoint_total(
     const pleach_checkpoint *c, pleach_checkpoint_totals *totals, pleach_error *err);

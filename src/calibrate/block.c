@@ -134,13 +134,15 @@ static void turn_row(void *job, size_t m, int thread)
     const rows_job *j = job;
     const pl_config *g = j->b->t->config;
     const pl_kernels *k = &j->b->c->kernels;
-    size_t half = j->b->t->ropes[0].half, width = (size_t)j->heads * g->head_dim;
+    uint32_t rope = j->b->layer->attention.rope;
+    size_t half = j->b->t->ropes[rope].half, width = (size_t)j->heads * g->head_dim;
+    const float *cos = j->tape->cos[rope] + m * half, *sin = j->tape->sin[rope] + m * half;
     float *row = j->to + m * width;
     (void)thread;
     if (j->gain) memcpy(j->raw + m * width, row, width * sizeof *row);
     for (uint32_t h = 0; h < j->heads; h++, row += g->head_dim) {
         if (j->gain) k->rms_norm(row, row, j->gain, g->head_dim, g->rms_norm_eps);
-        k->rope(row, j->tape->cos + m * half, j->tape->sin + m * half, half);
+        k->rope(row, cos, sin, half);
     }
 }
 
@@ -175,16 +177,34 @@ static void activate_row(void *job, size_t m, int thread)
     const pl_tape *tape = j->tape;
     size_t I = j->b->t->config->intermediate_size, at = m * I;
     (void)thread;
-    j->b->c->kernels.silu_mul(tape->act + at, tape->gate + at, tape->up + at, I);
+    const pl_kernels *k = &j->b->c->kernels;
+    bool gelu = j->b->t->config->activation == PL_ACTIVATION_GELU_TANH;
+    pl_gate_fn *act = gelu ? k->gelu_mul : k->silu_mul;
+    act(tape->act + at, tape->gate + at, tape->up + at, I);
+}
+
+/* y = x + W of the tape's input, by way of a norm where there is one; raw: before it. y is not x. */
+static void add_part(const pl_block *b, const pl_tape *tape, int i, const float *gain, float *raw,
+                     const float *x, float *y)
+{
+    size_t C = b->t->config->hidden_size, n = tape->n;
+    const float *input = pl_tape_input(tape, i);
+    if (gain) {
+        apply(b, i, input, n, false, raw);
+        norm(b, gain, raw, n, y);
+        for (size_t m = 0; m < n; m++) b->c->kernels.axpy_f32(y + m * C, 1, x + m * C, C);
+    } else {
+        memcpy(y, x, n * C * sizeof *y);
+        apply(b, i, input, n, true, y);
+    }
 }
 
 void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n, float *y)
 {
     const pl_config *g = b->t->config;
     const pl_layer *l = b->layer;
-    size_t bytes = n * g->hidden_size * sizeof *x;
     tape->n = n;
-    memcpy(tape->x, x, bytes);
+    memcpy(tape->x, x, n * g->hidden_size * sizeof *x);
     norm(b, l->input_norm, x, n, tape->normed1);
     apply(b, PL_BLOCK_Q, tape->normed1, n, false, tape->q);
     apply(b, PL_BLOCK_K, tape->normed1, n, false, tape->k);
@@ -192,13 +212,11 @@ void pl_block_forward(const pl_block *b, pl_tape *tape, const float *x, size_t n
     turn_heads(b, tape, tape->q, tape->q_raw, g->n_heads, l->attention.q_norm);
     turn_heads(b, tape, tape->k, tape->k_raw, g->n_kv_heads, l->attention.k_norm);
     attend(b, tape);
-    memcpy(tape->h, x, bytes);
-    apply(b, PL_BLOCK_O, tape->mixed, n, true, tape->h);
+    add_part(b, tape, PL_BLOCK_O, l->mixed_norm, tape->mixed_raw, tape->x, tape->h);
     norm(b, l->post_norm, tape->h, n, tape->normed2);
     apply(b, PL_BLOCK_GATE, tape->normed2, n, false, tape->gate);
     apply(b, PL_BLOCK_UP, tape->normed2, n, false, tape->up);
     pl_pool_run(b->c->pool, n, activate_row, &(rows_job){.b = b, .tape = tape});
-    if (!y) return;
-    memcpy(y, tape->h, bytes);
-    apply(b, PL_BLOCK_DOWN, tape->act, n, true, y);
+    if (y) add_part(b, tape, PL_BLOCK_DOWN, l->fed_norm, tape->fed_raw, tape->h, y);
+    else if (l->fed_norm) apply(b, PL_BLOCK_DOWN, tape->act, n, false, tape->fed_raw);
 }

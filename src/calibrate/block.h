@@ -4,8 +4,10 @@
  * text that attend to nothing else. The engine's forward pass is for running; this one keeps what
  * the gradient needs.
  *
- *   h = x + o(attention(rope(qk_norm(q(n1))), ..))   n1 = RMSNorm(x)
- *   y = h + down(silu(gate(n2)) up(n2))              n2 = RMSNorm(h)
+ *   h = x + p1(o(attention(rope(qk_norm(q(n1))), ..)))   n1 = RMSNorm(x)
+ *   y = h + p2(down(act(gate(n2)) up(n2)))               n2 = RMSNorm(h)
+ *
+ * p1 and p2 are norms in families that have them (Gemma), and nothing else.
  *
  * Everything here has the same bits for every thread count. */
 #ifndef PL_CALIBRATE_BLOCK_H
@@ -48,11 +50,12 @@ typedef struct pl_tape {
     float *q, *k, *v;                  /* after norms and rope; v as it is */
     float *q_raw, *k_raw;              /* before the norms; NULL without qk_norm */
     float *mixed;                      /* [heads * D], input of o */
+    float *mixed_raw, *fed_raw, *dh;   /* [C] before p1 and p2, gradient by h; NULL without them */
     float *gate, *up, *act;            /* [I]; act is the input of down */
     float *probabilities;              /* [heads][n][n]; pl_block_backward destroys them */
     pl_chunk_attention attention;      /* as the forward pass ran it */
     float *gradient[PL_BLOCK_LINEARS]; /* by each linear layer's output, [n][out] */
-    float *cos, *sin, *minus_sin;      /* [capacity][rope dims / 2] */
+    float *cos[PL_MAX_ROPES], *sin[PL_MAX_ROPES], *minus_sin[PL_MAX_ROPES]; /* [capacity][half] */
     float *scratch;
 } pl_tape;
 

@@ -51,9 +51,11 @@ static void activate_gradient_row(void *job, size_t m, int thread)
     const pl_tape *tape = j->tape;
     size_t I = j->b->t->config->intermediate_size, at = m * I;
     (void)thread;
-    j->b->c->kernels.silu_gradient(tape->gradient[PL_BLOCK_GATE] + at,
-                                   tape->gradient[PL_BLOCK_UP] + at, tape->gate + at,
-                                   tape->up + at, tape->scratch + at, I);
+    const pl_kernels *k = &j->b->c->kernels;
+    bool gelu = j->b->t->config->activation == PL_ACTIVATION_GELU_TANH;
+    pl_gate_gradient_fn *act = gelu ? k->gelu_gradient : k->silu_gradient;
+    act(tape->gradient[PL_BLOCK_GATE] + at, tape->gradient[PL_BLOCK_UP] + at, tape->gate + at,
+        tape->up + at, tape->scratch + at, I);
 }
 
 static void feed_forward_gradient(const pl_block *b, const pl_tape *tape)
@@ -69,11 +71,14 @@ static void turn_back_row(void *job, size_t m, int thread)
     const rows_job *j = job;
     const pl_config *g = j->b->t->config;
     const pl_kernels *k = &j->b->c->kernels;
-    size_t D = g->head_dim, half = j->b->t->ropes[0].half;
+    uint32_t rope = j->b->layer->attention.rope;
+    size_t D = g->head_dim, half = j->b->t->ropes[rope].half;
+    const float *cos = j->tape->cos[rope] + m * half;
+    const float *minus_sin = j->tape->minus_sin[rope] + m * half;
     (void)thread;
     for (uint32_t h = 0; h < j->heads; h++) {
         size_t at = (m * j->heads + h) * D;
-        k->rope(j->d + at, j->tape->cos + m * half, j->tape->minus_sin + m * half, half);
+        k->rope(j->d + at, cos, minus_sin, half);
         if (j->gain)
             pl_rms_norm_gradient(k, j->d + at, j->x + at, j->gain, j->d + at, D, g->rms_norm_eps);
     }
@@ -98,13 +103,35 @@ static void attention_gradient(const pl_block *b, const pl_tape *tape)
     turn_back(b, tape, dk, tape->k_raw, g->n_kv_heads, b->layer->attention.k_norm);
 }
 
+static void post_norm_gradient_row(void *job, size_t m, int thread)
+{
+    const rows_job *j = job;
+    const pl_config *g = j->b->t->config;
+    size_t C = g->hidden_size, at = m * C;
+    (void)thread;
+    if (j->gain)
+        pl_rms_norm_gradient(&j->b->c->kernels, j->d + at, j->x + at, j->gain, j->dy + at, C,
+                             g->rms_norm_eps);
+    else if (j->d != j->dy) memcpy(j->d + at, j->dy + at, C * sizeof *j->d);
+}
+
+/* d, by the output of a linear layer that adds to the stream, from dy, by the stream: the same
+ * unless a norm with input `raw` lies between. */
+static void post_norm_gradient(const pl_block *b, const pl_tape *tape, const float *gain,
+                               const float *raw, const float *dy, float *d)
+{
+    rows_job job = {.b = b, .tape = tape, .gain = gain, .x = raw, .dy = dy, .d = d};
+    pl_pool_run(b->c->pool, tape->n, post_norm_gradient_row, &job);
+}
+
 void pl_block_backward(const pl_block *b, pl_tape *tape, const float *dy, float *dx)
 {
     const pl_layer *l = b->layer;
-    float *dh = tape->gradient[PL_BLOCK_O]; /* o's output is added to h */
-    memcpy(tape->gradient[PL_BLOCK_DOWN], dy, tape->n * b->out[PL_BLOCK_DOWN] * sizeof *dy);
+    float *d_o = tape->gradient[PL_BLOCK_O], *dh = tape->dh ? tape->dh : d_o;
+    post_norm_gradient(b, tape, l->fed_norm, tape->fed_raw, dy, tape->gradient[PL_BLOCK_DOWN]);
     feed_forward_gradient(b, tape);
     norm_gradient(b, tape, l->post_norm, tape->h, tape->scratch, dy, dh);
+    post_norm_gradient(b, tape, l->mixed_norm, tape->mixed_raw, dh, d_o);
     attention_gradient(b, tape);
     if (!dx) return;
     pull(b, tape, PL_BLOCK_Q, false, tape->scratch);

@@ -408,6 +408,16 @@ static pleach_status run_all(calibration *k, pleach_error *err)
     return PLEACH_OK;
 }
 
+pleach_status pl_calibrate_check(const pl_config *config, pleach_error *err)
+{
+    const char *lacks = config->n_experts ? "mixtures of experts"
+                        : config->final_soft_cap > 0 ? "capped logits"
+                                                     : NULL;
+    PL_FAIL_IF(lacks, err, PLEACH_ERR_UNSUPPORTED,
+               "calibration of %s is not supported; --calib none does without", lacks);
+    return PLEACH_OK;
+}
+
 /* ---- call ------------------------------------------------------------------------------------ */
 
 static pleach_status check_ids(const pl_config *g, const int32_t *ids, size_t n, pleach_error *err)
@@ -447,6 +457,7 @@ pleach_status pl_calibrate(const pl_transformer *t, const pl_compute *c, const i
     k.files = (pl_boundary){dir, k.info.tokens, t->config->hidden_size};
     PL_FAIL_IF(k.info.tokens == 0, err, PLEACH_ERR_DATA, "%zu tokens are too few to calibrate on",
                n);
+    PL_TRY(pl_calibrate_check(t->config, err));
     PL_TRY(check_ids(t->config, ids, k.info.tokens, err));
     PL_TRY(check_memory(t->config, settings, err));
     PL_TRY(pl_statistics_folder_open(&folder, dir, binding, &k.info, err));

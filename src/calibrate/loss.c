@@ -26,7 +26,7 @@ static void embed_row(void *job, size_t m, int thread)
 {
     const embed_job *j = job;
     (void)thread;
-    pl_linear_row(&j->t->embedding, (uint64_t)j->ids[m], j->x + m * j->t->config->hidden_size);
+    pl_transformer_embed(j->t, (uint64_t)j->ids[m], j->x + m * j->t->config->hidden_size);
 }
 
 void pl_embed(const pl_transformer *t, const pl_compute *c, const int32_t *ids, size_t n, float *x)

@@ -5,7 +5,7 @@
 #include "block.h"
 #include "model/rope.h"
 
-enum { ARRAYS = 25 };
+enum { ARRAYS = 25 + 3 + 3 * PL_MAX_ROPES };
 
 /* Where each array hangs and how many numbers it holds. */
 typedef struct tape_array {
@@ -16,11 +16,12 @@ typedef struct tape_array {
 static size_t list_arrays(pl_tape *tape, const pl_config *g, uint64_t n, bool backward,
                           tape_array arrays[ARRAYS])
 {
-    const uint64_t C = g->hidden_size, I = g->intermediate_size, half = g->rope.dims / 2;
+    const uint64_t C = g->hidden_size, I = g->intermediate_size;
     const uint64_t D = g->head_dim, Q = g->n_heads * D, K = g->n_kv_heads * D;
     const uint64_t raw = g->qk_norm, back = backward;
     float **d = tape->gradient;
-    const tape_array all[ARRAYS] = {
+    const uint64_t post = g->post_norms;
+    const tape_array all[] = {
         {&tape->x, n * C},
         {&tape->normed1, n * C},
         {&tape->h, n * C},
@@ -35,9 +36,9 @@ static size_t list_arrays(pl_tape *tape, const pl_config *g, uint64_t n, bool ba
         {&tape->up, n * I},
         {&tape->act, n * I},
         {&tape->probabilities, g->n_heads * n * n},
-        {&tape->cos, n * half},
-        {&tape->sin, n * half},
-        {&tape->minus_sin, back * n * half},
+        {&tape->mixed_raw, post * n * C},
+        {&tape->fed_raw, post * n * C},
+        {&tape->dh, post * back * n * C},
         {&tape->scratch, back * n * PL_MAX(PL_MAX(C, I), Q)},
         {&d[PL_BLOCK_Q], back * n * Q},
         {&d[PL_BLOCK_K], back * n * K},
@@ -48,8 +49,15 @@ static size_t list_arrays(pl_tape *tape, const pl_config *g, uint64_t n, bool ba
         {&d[PL_BLOCK_DOWN], back * n * C},
     };
     size_t used = 0;
-    for (size_t i = 0; i < ARRAYS; i++)
+    for (size_t i = 0; i < PL_COUNT(all); i++)
         if (all[i].size) arrays[used++] = all[i];
+    const pl_rope_config *ropes[PL_MAX_ROPES] = {&g->rope, &g->rope_local};
+    for (size_t i = 0; i < PL_MAX_ROPES && ropes[i]->dims; i++) {
+        uint64_t half = ropes[i]->dims / 2;
+        arrays[used++] = (tape_array){&tape->cos[i], n * half};
+        arrays[used++] = (tape_array){&tape->sin[i], n * half};
+        if (backward) arrays[used++] = (tape_array){&tape->minus_sin[i], n * half};
+    }
     return used;
 }
 
@@ -63,15 +71,12 @@ uint64_t pl_tape_memory(const pl_config *config, size_t capacity, bool backward)
     return sum * sizeof(float);
 }
 
-static void fill_rope(pl_tape *tape, const pl_transformer *t)
+static void fill_rope(pl_tape *tape, const pl_rope *r, size_t i)
 {
-    const pl_rope *r = &t->ropes[0];
-    size_t half = r->half;
+    float *cos = tape->cos[i], *sin = tape->sin[i], *minus_sin = tape->minus_sin[i];
     for (size_t m = 0; m < tape->capacity; m++)
-        pl_rope_table(r->frequencies, half, m, r->scale, tape->cos + m * half,
-                      tape->sin + m * half);
-    for (size_t i = 0; tape->minus_sin && i < tape->capacity * half; i++)
-        tape->minus_sin[i] = -tape->sin[i];
+        pl_rope_table(r->frequencies, r->half, m, r->scale, cos + m * r->half, sin + m * r->half);
+    for (size_t j = 0; minus_sin && j < tape->capacity * r->half; j++) minus_sin[j] = -sin[j];
 }
 
 pleach_status pl_tape_open(pl_tape *tape, const pl_transformer *t, size_t capacity, bool backward,
@@ -87,18 +92,23 @@ pleach_status pl_tape_open(pl_tape *tape, const pl_transformer *t, size_t capaci
         return pl_fail_memory(err, "a chunk's activations",
                               pl_tape_memory(t->config, capacity, backward));
     }
-    fill_rope(tape, t);
+    for (uint32_t i = 0; i < t->n_ropes; i++) fill_rope(tape, &t->ropes[i], i);
     return PLEACH_OK;
 }
 
 void pl_tape_close(pl_tape *tape)
 {
-    float *arrays[] = {
-        tape->x,   tape->normed1, tape->h,     tape->normed2,       tape->q,         tape->k,
-        tape->v,   tape->q_raw,   tape->k_raw, tape->mixed,         tape->gate,      tape->up,
-        tape->act, tape->cos,     tape->sin,   tape->probabilities, tape->minus_sin, tape->scratch};
+    float *arrays[] = {tape->x,     tape->normed1, tape->h,     tape->normed2,   tape->q,
+                       tape->k,     tape->v,       tape->q_raw, tape->k_raw,     tape->mixed,
+                       tape->gate,  tape->up,      tape->act,   tape->mixed_raw, tape->fed_raw,
+                       tape->dh,    tape->scratch, tape->probabilities};
     for (size_t i = 0; i < PL_COUNT(arrays); i++) pl_free(arrays[i]);
     for (size_t i = 0; i < PL_BLOCK_LINEARS; i++) pl_free(tape->gradient[i]);
+    for (size_t i = 0; i < PL_MAX_ROPES; i++) {
+        pl_free(tape->cos[i]);
+        pl_free(tape->sin[i]);
+        pl_free(tape->minus_sin[i]);
+    }
     *tape = (pl_tape){0};
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "tensor.h"
+#include "tensor_names.h"
 
 static pleach_status open_parts(pleach_checkpoint *c, pleach_error *err)
 {
@@ -20,6 +21,20 @@ static pleach_status open_parts(pleach_checkpoint *c, pleach_error *err)
     const char *twice = pl_tensor_duplicate(c->sorted, c->n_tensors);
     PL_FAIL_IF(twice, err, PLEACH_ERR_FORMAT, "%s: tensor %s occurs twice", c->path, twice);
     return pl_checkpoint_list(c, err);
+}
+
+pleach_status pl_checkpoint_name(pleach_checkpoint *c, pleach_error *err)
+{
+    pl_named_tensors named;
+    const pl_config *config = c->config_error.code == PLEACH_OK ? &c->config : NULL;
+    PL_TRY(pl_tensors_name(c->path, c->tensors, c->n_tensors, config, &named, err));
+    pl_free(c->tensors);
+    pl_free(c->names);
+    c->tensors = named.tensors;
+    c->names = named.names;
+    c->n_tensors = named.n;
+    c->n_foreign = named.foreign;
+    return PLEACH_OK;
 }
 
 pleach_status pl_checkpoint_open(const char *path, pleach_checkpoint **out, pleach_error *err)
@@ -56,6 +71,7 @@ void pleach_checkpoint_close(pleach_checkpoint *c)
     pl_free(c->config_file);
     pl_free(c->config_text);
     pl_free(c->names);
+    pl_free(c->numbers);
     pl_free(c->tensors);
     pl_free(c->sorted);
     pl_free(c->entries);

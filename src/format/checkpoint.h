@@ -46,6 +46,9 @@ typedef enum pl_arch {
     PL_ARCH_MISTRAL,
     PL_ARCH_QWEN2,
     PL_ARCH_QWEN3,
+    PL_ARCH_GEMMA3,
+    PL_ARCH_MIXTRAL,
+    PL_ARCH_QWEN3_MOE,
     PL_ARCH_COUNT
 } pl_arch;
 
@@ -79,9 +82,13 @@ typedef struct pl_delta_config {
 
 #define PL_MAX_END_TOKENS 16
 
+/* What the feed-forward part's gate goes through. */
+typedef enum pl_activation { PL_ACTIVATION_SILU, PL_ACTIVATION_GELU_TANH } pl_activation;
+
 /* In what the layers of one model differ. */
 typedef struct pl_layer_config {
-    bool slides; /* attention sees sliding_window tokens */
+    bool slides;  /* attention sees sliding_window tokens */
+    bool experts; /* a mixture of experts feeds forward */
 } pl_layer_config;
 
 typedef struct pl_config {
@@ -91,7 +98,18 @@ typedef struct pl_config {
     uint32_t n_layers, n_heads, n_kv_heads, head_dim, context_length;
     float rms_norm_eps;
     bool tie_embeddings, attention_bias /* q, k, v */, output_bias /* o */, mlp_bias, qk_norm;
+    bool post_norms;       /* what a part adds to the stream is normed too (Gemma) */
+    float norm_offset;     /* 0 or 1: added to the weights of a norm */
+    float embedding_scale; /* an embedding is multiplied by it; 0: by nothing */
+    double query_scalar;   /* attention divides by its root; 0: by that of head_dim */
+    float final_soft_cap;  /* logits become cap tanh(logit / cap); 0: they stay */
+    pl_activation activation;
     pl_rope_config rope;
+    pl_rope_config rope_local; /* of layers that slide; dims 0: as the others */
+    /* Mixtures of experts, in the layers that have one; intermediate_size is of the others. */
+    uint32_t n_experts, n_experts_used, expert_size;
+    uint32_t shared_expert_size; /* of an expert that every token sees, with a gate; 0: none */
+    bool expert_renormalise;     /* the weights of those used sum to 1 */
     uint32_t sliding_window; /* 0: none */
     pl_delta_config delta;
     pl_layer_config layer[512];
@@ -186,6 +204,7 @@ typedef struct pl_module {
     uint32_t index; /* among those of its layer */
     pl_module_role role;
     uint32_t input; /* linear layers of one layer with the same number share their input vectors */
+    bool expert;    /* of a mixture: sees the tokens that are routed to it alone */
     uint64_t out, in;
 } pl_module;
 /* Number of modules the config asks for (a tied head is not one), and module i of them. */

@@ -16,7 +16,9 @@ struct pleach_checkpoint {
     pl_safetensors **shards;
     size_t n_shards;
     pl_gguf *gguf;
-    char *names; /* Hugging Face names of a GGUF file's tensors */
+    char *names;     /* of the tensors */
+    float *numbers;  /* of tensors that are not as the file has them (GGUF) */
+    size_t n_foreign; /* tensors of parts that are not run, left out */
     uint64_t file_bytes;
 
     pl_tensor *tensors;       /* in the order of the files */
@@ -37,6 +39,9 @@ struct pleach_checkpoint {
  * pleach_checkpoint_close. */
 pleach_status pl_checkpoint_open_folder(pleach_checkpoint *c, pleach_error *err);
 pleach_status pl_checkpoint_open_gguf(pleach_checkpoint *c, pleach_error *err);
+/* Brings the tensors to one form of name, and stacked experts to one tensor each; the config is
+ * read. */
+pleach_status pl_checkpoint_name(pleach_checkpoint *c, pleach_error *err);
 /* Lists modules with all their parts; after the others. */
 pleach_status pl_checkpoint_list(pleach_checkpoint *c, pleach_error *err);
 

@@ -161,5 +161,6 @@ static pleach_status open_config(pleach_checkpoint *c, pleach_error *err)
 pleach_status pl_checkpoint_open_folder(pleach_checkpoint *c, pleach_error *err)
 {
     PL_TRY(open_config(c, err));
-    return open_tensors(c, err);
+    PL_TRY(open_tensors(c, err));
+    return pl_checkpoint_name(c, err);
 }

@@ -22,12 +22,28 @@ static const name_pair model_names[] = {
 };
 
 static const name_pair layer_names[] = {
-    {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
-    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"attn_norm", "input_layernorm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+};
+
+/* Where an architecture means something else by a name, or has more; looked at first. */
+static const name_pair gemma3_names[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
 };
 
 enum { NAME_GROWTH = 64 }; /* no Hugging Face name is longer than GGUF's by so much */
@@ -40,9 +56,17 @@ static const char *translate_stem(const name_pair *pairs, size_t n, const char *
     return NULL;
 }
 
+static const char *translate_layer(const pl_config *config, const char *stem, size_t size)
+{
+    const char *own = NULL;
+    if (config && config->arch == PL_ARCH_GEMMA3)
+        own = translate_stem(gemma3_names, PL_COUNT(gemma3_names), stem, size);
+    return own ? own : translate_stem(layer_names, PL_COUNT(layer_names), stem, size);
+}
+
 /* "blk.3.attn_q.weight" gives "model.layers.3.self_attn.q_proj.weight"; false for a name that is
  * not known, which is then copied as it is. */
-static bool translate(const char *name, char *out, size_t size)
+static bool translate(const pl_config *config, const char *name, char *out, size_t size)
 {
     const char *dot = strrchr(name, '.'), *hf = NULL;
     if (dot && (strcmp(dot, ".weight") == 0 || strcmp(dot, ".bias") == 0)) {
@@ -50,8 +74,7 @@ static bool translate(const char *name, char *out, size_t size)
         if (strncmp(name, "blk.", 4) == 0 && name[4] >= '0' && name[4] <= '9') {
             unsigned long layer = strtoul(name + 4, &rest, 10);
             if (*rest == '.' && rest < dot)
-                hf = translate_stem(layer_names, PL_COUNT(layer_names), rest + 1,
-                                    (size_t)(dot - rest - 1));
+                hf = translate_layer(config, rest + 1, (size_t)(dot - rest - 1));
             if (hf) snprintf(out, size, "model.layers.%lu.%s%s", layer, hf, dot);
         } else {
             hf = translate_stem(model_names, PL_COUNT(model_names), name, (size_t)(dot - name));
@@ -63,7 +86,8 @@ static bool translate(const char *name, char *out, size_t size)
 }
 
 /* Copies the tensor table with translated names. *unknown becomes a name without translation. */
-static pleach_status rename_tensors(pleach_checkpoint *c, const char **unknown, pleach_error *err)
+static pleach_status rename_tensors(pleach_checkpoint *c, const pl_config *config,
+                                    const char **unknown, pleach_error *err)
 {
     size_t n = pl_gguf_tensor_count(c->gguf), bytes = 0;
     for (size_t i = 0; i < n; i++) bytes += strlen(pl_gguf_tensor(c->gguf, i)->name) + NAME_GROWTH;
@@ -75,7 +99,8 @@ static pleach_status rename_tensors(pleach_checkpoint *c, const char **unknown, 
     for (size_t i = 0; i < n; i++) {
         const pl_tensor *t = pl_gguf_tensor(c->gguf, i);
         size_t room = strlen(t->name) + NAME_GROWTH;
-        bool known = translate(t->name, next, room) || strcmp(t->name, PL_GGUF_ROPE_FACTORS) == 0;
+        bool known = translate(config, t->name, next, room) ||
+                     strcmp(t->name, PL_GGUF_ROPE_FACTORS) == 0;
         if (!known && !*unknown) *unknown = t->name;
         c->tensors[i] = *t;
         c->tensors[i].name = next;
@@ -115,20 +140,50 @@ static pleach_status mark_rope_heads(pleach_checkpoint *c, pleach_error *err)
     return PLEACH_OK;
 }
 
+static bool is_norm(const pl_tensor *t)
+{
+    return t->n_dims == 1 && ends_with(t->name, "norm.weight") && pl_dtype_get(t->type)->numeric;
+}
+
+/* The converters add a norm's offset to its weights; here it is taken off again, in numbers of the
+ * checkpoint's own. */
+static pleach_status take_offsets(pleach_checkpoint *c, pleach_error *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_tensors; i++)
+        if (is_norm(&c->tensors[i])) n += c->tensors[i].shape[0];
+    c->numbers = pl_alloc(n, sizeof *c->numbers);
+    if (!c->numbers) return pl_fail_memory(err, c->path, n * sizeof *c->numbers);
+    float *at = c->numbers;
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        pl_tensor *t = &c->tensors[i];
+        if (!is_norm(t)) continue;
+        size_t width = (size_t)t->shape[0];
+        pl_tensor_row_f32(t, 0, at);
+        for (size_t j = 0; j < width; j++) at[j] -= c->config.norm_offset;
+        t->type = PL_F32;
+        t->data = at;
+        t->n_bytes = width * sizeof *at;
+        at += width;
+    }
+    return PLEACH_OK;
+}
+
 pleach_status pl_checkpoint_open_gguf(pleach_checkpoint *c, pleach_error *err)
 {
     PL_TRY(pl_gguf_open(c->path, &c->gguf, err));
     c->file_bytes = pl_gguf_file_size(c->gguf);
-    const char *unknown = NULL;
-    PL_TRY(rename_tensors(c, &unknown, err));
     /* As with a folder, what cannot be run can still be looked at. */
     pleach_error why = {0};
+    const char *unknown = NULL;
     bool interleaved = false;
     pleach_status status = pl_config_from_gguf(c->path, c->gguf, &c->config, &interleaved, &why);
+    PL_TRY(rename_tensors(c, status == PLEACH_OK ? &c->config : NULL, &unknown, err));
     if (status == PLEACH_OK && unknown)
         status = pl_fail(&why, PLEACH_ERR_UNSUPPORTED, "%s: tensor %s is not known to %s models",
                          c->path, unknown, c->config.arch_name);
     if (status == PLEACH_OK && interleaved) status = mark_rope_heads(c, &why);
     if (status != PLEACH_OK) c->config_error = why;
-    return PLEACH_OK;
+    if (status == PLEACH_OK && c->config.norm_offset != 0) PL_TRY(take_offsets(c, err));
+    return pl_checkpoint_name(c, err);
 }

@@ -10,6 +10,9 @@ const char *const pl_arch_names[PL_ARCH_COUNT] = {
     [PL_ARCH_MISTRAL] = "mistral",
     [PL_ARCH_QWEN2] = "qwen2",
     [PL_ARCH_QWEN3] = "qwen3",
+    [PL_ARCH_GEMMA3] = "gemma3_text",
+    [PL_ARCH_MIXTRAL] = "mixtral",
+    [PL_ARCH_QWEN3_MOE] = "qwen3_moe",
 };
 
 const char *const pl_arch_classes[PL_ARCH_COUNT] = {
@@ -17,6 +20,9 @@ const char *const pl_arch_classes[PL_ARCH_COUNT] = {
     [PL_ARCH_MISTRAL] = "MistralForCausalLM",
     [PL_ARCH_QWEN2] = "Qwen2ForCausalLM",
     [PL_ARCH_QWEN3] = "Qwen3ForCausalLM",
+    [PL_ARCH_GEMMA3] = "Gemma3ForCausalLM",
+    [PL_ARCH_MIXTRAL] = "MixtralForCausalLM",
+    [PL_ARCH_QWEN3_MOE] = "Qwen3MoeForCausalLM",
 };
 
 pleach_status pl_config_check(const char *file, const pl_config *c, pleach_error *err)
@@ -39,6 +45,14 @@ bool pl_config_add_end_token(pl_config *c, int32_t id)
     if (c->n_end_tokens == PL_MAX_END_TOKENS) return false;
     c->end_tokens[c->n_end_tokens++] = id;
     return true;
+}
+
+void pl_config_gemma(pl_config *c)
+{
+    c->post_norms = true;
+    c->norm_offset = 1;
+    c->embedding_scale = (float)sqrt((double)c->hidden_size);
+    c->activation = PL_ACTIVATION_GELU_TANH;
 }
 
 double pl_yarn_attention(double factor, double mscale)

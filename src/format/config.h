@@ -9,13 +9,15 @@
 #include "json.h"
 
 #define PL_MAX_LAYERS PL_COUNT(((pl_config *)0)->layer)
+#define PL_MAX_EXPERTS 4096 /* of a layer */
 
 /* file names the source in errors. generation is generation_config.json, or NULL. */
 pleach_status pl_config_from_json(const char *file, const json_t *root, const json_t *generation,
                                   pl_config *c, pleach_error *err);
 /* What holds for the rotary embedding where nothing is said of it. */
 pl_rope_config pl_rope_config_defaults(uint32_t head_dim);
-/* The rotary embedding alone; c's head_dim and context_length are set already. */
+/* The rotary embeddings alone; the rest of c is set already, and in them what holds when nothing is
+ * said. A rope_local of dims 0 stays so. */
 pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
                                        pleach_error *err);
 
@@ -23,6 +25,8 @@ pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_
 pleach_status pl_config_check(const char *file, const pl_config *c, pleach_error *err);
 /* Adds an end token unless it is there; false when there is no room. */
 bool pl_config_add_end_token(pl_config *c, int32_t id);
+/* What every Gemma 3 has, whatever its config says; sizes are set already. */
+void pl_config_gemma(pl_config *c);
 /* What yarn multiplies cos and sin by when the config does not say: 0.1 m ln(factor) + 1. */
 double pl_yarn_attention(double factor, double mscale);
 

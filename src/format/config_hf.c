@@ -6,54 +6,105 @@
 
 #include <string.h>
 
-/* What an architecture has when the config does not say. */
-typedef struct arch_defaults {
+/* Which layers of an architecture slide. */
+typedef enum window_rule {
+    WINDOW_NONE,   /* the class has no window */
+    WINDOW_ALL,    /* all, where there is one */
+    WINDOW_ASKED,  /* those from max_window_layers on, with use_sliding_window */
+    WINDOW_PATTERN /* all but every sliding_window_pattern-th */
+} window_rule;
+
+/* What an architecture's class is, and has when the config does not say. 0: the key is needed. */
+typedef struct arch_traits {
+    uint32_t vocab, hidden, intermediate, layers, heads;
     uint32_t kv_heads; /* 0: as many as heads */
     uint32_t head_dim; /* 0: hidden_size / heads */
     uint32_t context;
     uint32_t window; /* sliding_window when the key is absent; 0: none */
-} arch_defaults;
+    window_rule windows;
+    double eps, theta, local_theta; /* local_theta: of layers that slide; 0: as the others */
+    bool qk_norm, may_have_bias /* attention_bias is a key */, tied;
+} arch_traits;
 
-static const arch_defaults defaults[] = {
-    [PL_ARCH_LLAMA] = {0, 0, 2048, 0},
-    [PL_ARCH_MISTRAL] = {8, 0, 131072, 4096},
-    [PL_ARCH_QWEN2] = {32, 0, 32768, 4096},
-    [PL_ARCH_QWEN3] = {32, 128, 32768, 4096},
+static const arch_traits traits[PL_ARCH_COUNT] = {
+    [PL_ARCH_LLAMA] = {.context = 2048, .eps = 1e-6, .theta = 1e4, .may_have_bias = true},
+    [PL_ARCH_MISTRAL] = {.kv_heads = 8, .context = 131072, .window = 4096, .windows = WINDOW_ALL,
+                         .eps = 1e-6, .theta = 1e4},
+    [PL_ARCH_QWEN2] = {.kv_heads = 32, .context = 32768, .window = 4096, .windows = WINDOW_ASKED,
+                       .eps = 1e-6, .theta = 1e4},
+    [PL_ARCH_QWEN3] = {.kv_heads = 32, .head_dim = 128, .context = 32768, .window = 4096,
+                       .windows = WINDOW_ASKED, .eps = 1e-6, .theta = 1e4, .qk_norm = true,
+                       .may_have_bias = true},
+    [PL_ARCH_GEMMA3] = {.vocab = 262208, .hidden = 2304, .intermediate = 9216, .layers = 26,
+                        .heads = 8, .kv_heads = 4, .head_dim = 256, .context = 131072,
+                        .window = 4096, .windows = WINDOW_PATTERN, .eps = 1e-6, .theta = 1e6,
+                        .local_theta = 1e4, .qk_norm = true, .may_have_bias = true, .tied = true},
+    [PL_ARCH_MIXTRAL] = {.kv_heads = 8, .context = 131072, .windows = WINDOW_ALL, .eps = 1e-5,
+                         .theta = 1e6},
+    [PL_ARCH_QWEN3_MOE] = {.kv_heads = 4, .context = 32768, .window = 4096,
+                           .windows = WINDOW_ASKED, .eps = 1e-6, .theta = 1e4, .qk_norm = true,
+                           .may_have_bias = true},
 };
 
+/* Models that see as well as read: their text part is an architecture of its own. */
+static const struct {
+    const char *class, *model_type;
+    pl_arch arch;
+} wrappers[] = {
+    {"Gemma3ForConditionalGeneration", "gemma3", PL_ARCH_GEMMA3},
+};
+
+/* Sets the architecture, and *text to the object that describes the text model. */
 static pleach_status read_arch(pl_json_source at, const json_t *root, pl_config *c,
-                               pleach_error *err)
+                               const json_t **text, pleach_error *err)
 {
     const json_t *classes = pl_json_get(root, "architectures");
     PL_FAIL_IF(classes && !json_is_string(json_array_get(classes, 0)), err, PLEACH_ERR_FORMAT,
                "%s: architectures is not a list of names", at.file);
     const char *name;
+    size_t arch = 0;
     if (classes)
         name = json_string_value(json_array_get(classes, 0));
     else
         PL_TRY(pl_json_text(at, root, "model_type", &name, err));
     const char *const *known = classes ? pl_arch_classes : pl_arch_names;
-    for (size_t i = 0; i < PL_COUNT(pl_arch_names); i++)
-        if (strcmp(known[i], name) == 0) {
-            c->arch = (pl_arch)i;
-            c->arch_name = pl_arch_names[i];
-            return PLEACH_OK;
-        }
-    return pl_fail(err, PLEACH_ERR_UNSUPPORTED,
-                   "%s: architecture %s is not supported; llama, mistral, qwen2 and qwen3 are",
-                   at.file, name);
+    *text = root;
+    while (arch < PL_ARCH_COUNT && strcmp(known[arch], name) != 0) arch++;
+    for (size_t i = 0; i < PL_COUNT(wrappers); i++) {
+        if (strcmp(classes ? wrappers[i].class : wrappers[i].model_type, name) != 0) continue;
+        arch = wrappers[i].arch;
+        *text = pl_json_get(root, "text_config");
+        PL_FAIL_IF(!json_is_object(*text), err, PLEACH_ERR_FORMAT,
+                   "%s: text_config is %s, expected an object", at.file, pl_json_kind(*text));
+    }
+    PL_FAIL_IF(arch == PL_ARCH_COUNT, err, PLEACH_ERR_UNSUPPORTED,
+               "%s: architecture %s is not supported; docs/models.md lists those that are", at.file,
+               name);
+    c->arch = (pl_arch)arch;
+    c->arch_name = pl_arch_names[arch];
+    return PLEACH_OK;
+}
+
+/* fallback 0: the key is needed. */
+static pleach_status read_size(pl_json_source at, const json_t *root, const char *key,
+                               uint32_t most, uint32_t fallback, uint32_t *v, pleach_error *err)
+{
+    *v = fallback;
+    return fallback ? pl_json_u32_or(at, root, key, 1, most, v, err)
+                    : pl_json_u32(at, root, key, 1, most, v, err);
 }
 
 static pleach_status read_sizes(pl_json_source at, const json_t *root, pl_config *c,
                                 pleach_error *err)
 {
-    const arch_defaults *d = &defaults[c->arch];
-    double eps = 1e-6;
-    PL_TRY(pl_json_u32(at, root, "vocab_size", 1, 1u << 24, &c->vocab_size, err));
-    PL_TRY(pl_json_u32(at, root, "hidden_size", 1, 1u << 20, &c->hidden_size, err));
-    PL_TRY(pl_json_u32(at, root, "intermediate_size", 1, 1u << 22, &c->intermediate_size, err));
-    PL_TRY(pl_json_u32(at, root, "num_hidden_layers", 1, PL_MAX_LAYERS, &c->n_layers, err));
-    PL_TRY(pl_json_u32(at, root, "num_attention_heads", 1, 1u << 16, &c->n_heads, err));
+    const arch_traits *d = &traits[c->arch];
+    double eps = d->eps;
+    PL_TRY(read_size(at, root, "vocab_size", 1u << 24, d->vocab, &c->vocab_size, err));
+    PL_TRY(read_size(at, root, "hidden_size", 1u << 20, d->hidden, &c->hidden_size, err));
+    PL_TRY(read_size(at, root, "intermediate_size", 1u << 22, d->intermediate,
+                     &c->intermediate_size, err));
+    PL_TRY(read_size(at, root, "num_hidden_layers", PL_MAX_LAYERS, d->layers, &c->n_layers, err));
+    PL_TRY(read_size(at, root, "num_attention_heads", 1u << 16, d->heads, &c->n_heads, err));
     /* A null means "derive it"; an absent key means the class's default. */
     bool given = json_object_get(root, "num_key_value_heads") != NULL;
     c->n_kv_heads = given || !d->kv_heads ? c->n_heads : d->kv_heads;
@@ -72,23 +123,103 @@ static pleach_status read_sizes(pl_json_source at, const json_t *root, pl_config
     return PLEACH_OK;
 }
 
+/* The name of the activation must be one of two. */
+static pleach_status check_activation(pl_json_source at, const json_t *root, const char *key,
+                                      const char *name, const char *alias, pleach_error *err)
+{
+    const json_t *act = pl_json_get(root, key);
+    const char *found = act ? json_string_value(act) : name;
+    PL_FAIL_IF(!found || (strcmp(found, name) != 0 && strcmp(found, alias) != 0), err,
+               PLEACH_ERR_UNSUPPORTED, "%s: %s %s is not supported, only %s is", at.file, key,
+               found ? found : pl_json_kind(act), name);
+    return PLEACH_OK;
+}
+
 static pleach_status read_switches(pl_json_source at, const json_t *root, pl_config *c,
                                    pleach_error *err)
 {
+    c->tie_embeddings = traits[c->arch].tied;
     PL_TRY(pl_json_bool_or(at, root, "tie_word_embeddings", &c->tie_embeddings, err));
-    c->qk_norm = c->arch == PL_ARCH_QWEN3;
+    c->qk_norm = traits[c->arch].qk_norm;
     bool bias = false;
-    if (c->arch == PL_ARCH_LLAMA || c->arch == PL_ARCH_QWEN3)
+    if (traits[c->arch].may_have_bias)
         PL_TRY(pl_json_bool_or(at, root, "attention_bias", &bias, err));
     c->output_bias = bias;
     c->attention_bias = bias || c->arch == PL_ARCH_QWEN2;
     if (c->arch == PL_ARCH_LLAMA) PL_TRY(pl_json_bool_or(at, root, "mlp_bias", &c->mlp_bias, err));
-    const json_t *act = pl_json_get(root, "hidden_act");
-    const char *name = act ? json_string_value(act) : "silu";
-    PL_FAIL_IF(!name || (strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0), err,
-               PLEACH_ERR_UNSUPPORTED, "%s: hidden_act %s is not supported, only silu is", at.file,
-               name ? name : pl_json_kind(act));
+    if (c->arch == PL_ARCH_GEMMA3) return PLEACH_OK;
+    return check_activation(at, root, "hidden_act", "silu", "swish", err);
+}
+
+/* What Gemma 3 has beside the others; caps of attention's scores and two-sided attention are in
+ * the class, and in no model that was published. */
+static pleach_status read_gemma(pl_json_source at, const json_t *root, pl_config *c,
+                                pleach_error *err)
+{
+    double cap = 0;
+    bool both_ways = false;
+    PL_TRY(check_activation(at, root, "hidden_activation", "gelu_pytorch_tanh",
+                            "gelu_pytorch_tanh", err));
+    PL_TRY(pl_json_bool_or(at, root, "use_bidirectional_attention", &both_ways, err));
+    PL_FAIL_IF(pl_json_get(root, "attn_logit_softcapping") || both_ways, err,
+               PLEACH_ERR_UNSUPPORTED, "%s: %s is not supported", at.file,
+               both_ways ? "use_bidirectional_attention" : "attn_logit_softcapping");
+    PL_TRY(pl_json_f64_or(at, root, "final_logit_softcapping", 1e-3, 1e6, &cap, err));
+    c->query_scalar = 256;
+    PL_TRY(pl_json_f64_or(at, root, "query_pre_attn_scalar", 1e-3, 1e6, &c->query_scalar, err));
+    pl_config_gemma(c);
+    c->final_soft_cap = (float)cap;
     return PLEACH_OK;
+}
+
+/* Experts where the config does not name layers without: mlp_only_layers, and all but every
+ * decoder_sparse_step-th. */
+static pleach_status read_sparse_layers(pl_json_source at, const json_t *root, pl_config *c,
+                                        pleach_error *err)
+{
+    uint32_t step = 1;
+    PL_TRY(pl_json_u32_or(at, root, "decoder_sparse_step", 1, PL_MAX_LAYERS, &step, err));
+    for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].experts = (i + 1) % step == 0;
+    const json_t *dense = pl_json_get(root, "mlp_only_layers");
+    for (size_t i = 0; i < json_array_size(dense); i++) {
+        json_int_t layer = json_integer_value(json_array_get(dense, i));
+        PL_FAIL_IF(!json_is_integer(json_array_get(dense, i)) || layer < 0 || layer >= c->n_layers,
+                   err, PLEACH_ERR_FORMAT, "%s: mlp_only_layers entry %zu is no layer", at.file, i);
+        c->layer[layer].experts = false;
+    }
+    return PLEACH_OK;
+}
+
+static pleach_status read_experts(pl_json_source at, const json_t *root, pl_config *c,
+                                  pleach_error *err)
+{
+    bool mixtral = c->arch == PL_ARCH_MIXTRAL;
+    const char *count = pl_json_get(root, "num_experts") ? "num_experts" : "num_local_experts";
+    c->n_experts = mixtral ? 8 : 128;
+    c->n_experts_used = mixtral ? 2 : 8;
+    c->expert_size = mixtral ? c->intermediate_size : 768;
+    c->expert_renormalise = mixtral;
+    PL_TRY(pl_json_u32_or(at, root, count, 1, PL_MAX_EXPERTS, &c->n_experts, err));
+    PL_TRY(pl_json_u32_or(at, root, "num_experts_per_tok", 1, c->n_experts, &c->n_experts_used,
+                          err));
+    if (!mixtral) {
+        PL_TRY(pl_json_u32_or(at, root, "moe_intermediate_size", 1, 1u << 22, &c->expert_size,
+                              err));
+        PL_TRY(pl_json_bool_or(at, root, "norm_topk_prob", &c->expert_renormalise, err));
+    }
+    return read_sparse_layers(at, root, c, err);
+}
+
+/* What some architectures have and others have not. */
+static pleach_status read_own(pl_json_source at, const json_t *root, pl_config *c,
+                              pleach_error *err)
+{
+    switch (c->arch) {
+    case PL_ARCH_GEMMA3: return read_gemma(at, root, c, err);
+    case PL_ARCH_MIXTRAL:
+    case PL_ARCH_QWEN3_MOE: return read_experts(at, root, c, err);
+    default: return PLEACH_OK;
+    }
 }
 
 /* Which layers slide, when layer_types lists them. */
@@ -109,19 +240,33 @@ static pleach_status read_layer_types(pl_json_source at, const json_t *list, pl_
     return PLEACH_OK;
 }
 
+/* Gemma's layers slide but for every n-th. */
+static pleach_status read_pattern(pl_json_source at, const json_t *root, pl_config *c,
+                                  pleach_error *err)
+{
+    const char *key = pl_json_get(root, "_sliding_window_pattern") ? "_sliding_window_pattern"
+                                                                   : "sliding_window_pattern";
+    uint32_t n = 6;
+    PL_TRY(pl_json_u32_or(at, root, key, 1, PL_MAX_LAYERS, &n, err));
+    for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].slides = (i + 1) % n != 0;
+    return PLEACH_OK;
+}
+
 static pleach_status read_window(pl_json_source at, const json_t *root, pl_config *c,
                                  pleach_error *err)
 {
-    if (c->arch == PL_ARCH_LLAMA) return PLEACH_OK; /* the class has no window */
+    const arch_traits *d = &traits[c->arch];
+    if (d->windows == WINDOW_NONE) return PLEACH_OK;
     bool given = json_object_get(root, "sliding_window") != NULL;
-    bool use = c->arch == PL_ARCH_MISTRAL; /* the Qwen classes ask to be told */
-    uint32_t window = given ? 0 : defaults[c->arch].window;
-    uint32_t from = c->arch == PL_ARCH_MISTRAL ? 0 : 28;
+    bool use = d->windows != WINDOW_ASKED; /* the Qwen classes ask to be told */
+    uint32_t window = given ? 0 : d->window, from = use ? 0 : 28;
     PL_TRY(pl_json_bool_or(at, root, "use_sliding_window", &use, err));
     PL_TRY(pl_json_u32_or(at, root, "sliding_window", 0, INT32_MAX, &window, err));
-    if (c->arch != PL_ARCH_MISTRAL)
+    if (d->windows == WINDOW_ASKED)
         PL_TRY(pl_json_u32_or(at, root, "max_window_layers", 0, INT32_MAX, &from, err));
-    for (uint32_t i = from; i < c->n_layers; i++) c->layer[i].slides = true;
+    if (d->windows == WINDOW_PATTERN) PL_TRY(read_pattern(at, root, c, err));
+    else
+        for (uint32_t i = from; i < c->n_layers; i++) c->layer[i].slides = true;
     const json_t *types = pl_json_get(root, "layer_types");
     if (types) PL_TRY(read_layer_types(at, types, c, err));
     if (use) c->sliding_window = window;
@@ -157,19 +302,39 @@ static pleach_status read_end_tokens(pl_json_source at, const json_t *root, pl_c
     return PLEACH_OK;
 }
 
+/* Ids of the text model, or those of the whole where it has none. */
+static pleach_status read_tokens(pl_json_source at, const json_t *root, const json_t *text,
+                                 pl_config *c, pleach_error *err)
+{
+    const json_t *bos = json_object_get(text, "bos_token_id");
+    const json_t *pad = json_object_get(text, "pad_token_id");
+    PL_TRY(read_token(at, bos ? bos : json_object_get(root, "bos_token_id"), "bos_token_id",
+                      &c->bos, err));
+    PL_TRY(read_token(at, pad ? pad : json_object_get(root, "pad_token_id"), "pad_token_id",
+                      &c->pad, err));
+    PL_TRY(read_end_tokens(at, text, c, err));
+    return text == root ? PLEACH_OK : read_end_tokens(at, root, c, err);
+}
+
 pleach_status pl_config_from_json(const char *file, const json_t *root, const json_t *generation,
                                   pl_config *c, pleach_error *err)
 {
     pl_json_source at = {file, ""};
+    const json_t *text = root;
     *c = (pl_config){0};
-    PL_TRY(read_arch(at, root, c, err));
-    PL_TRY(read_sizes(at, root, c, err));
-    PL_TRY(read_switches(at, root, c, err));
-    PL_TRY(read_window(at, root, c, err));
-    PL_TRY(pl_config_rope_from_json(file, root, c, err));
-    PL_TRY(read_token(at, json_object_get(root, "bos_token_id"), "bos_token_id", &c->bos, err));
-    PL_TRY(read_token(at, json_object_get(root, "pad_token_id"), "pad_token_id", &c->pad, err));
-    PL_TRY(read_end_tokens(at, root, c, err));
+    PL_TRY(read_arch(at, root, c, &text, err));
+    PL_TRY(read_sizes(at, text, c, err));
+    PL_TRY(read_switches(at, text, c, err));
+    PL_TRY(read_own(at, text, c, err));
+    PL_TRY(read_window(at, text, c, err));
+    c->rope = pl_rope_config_defaults(c->head_dim);
+    c->rope.theta = traits[c->arch].theta;
+    if (traits[c->arch].local_theta) {
+        c->rope_local = c->rope;
+        c->rope_local.theta = traits[c->arch].local_theta;
+    }
+    PL_TRY(pl_config_rope_from_json(file, text, c, err));
+    PL_TRY(read_tokens(at, root, text, c, err));
     if (generation) PL_TRY(read_end_tokens(at, generation, c, err));
     return pl_config_check(file, c, err);
 }

@@ -97,22 +97,11 @@ pl_rope_config pl_rope_config_defaults(uint32_t head_dim)
                             .dims = head_dim};
 }
 
-pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
-                                       pleach_error *err)
+static pleach_status read_parameters(pl_json_source at, const json_t *scaling, const pl_config *c,
+                                     pl_rope_config *r, pleach_error *err)
 {
-    pl_json_source top = {file, ""}, at = {file, "rope_parameters."};
-    pl_rope_config *r = &c->rope;
-    *r = pl_rope_config_defaults(c->head_dim);
-    const json_t *scaling = pl_json_get(root, "rope_parameters");
-    if (!scaling) {
-        at.prefix = "rope_scaling.";
-        scaling = pl_json_get(root, "rope_scaling");
-    }
-    PL_TRY(check_partial(top, root, err));
-    PL_TRY(pl_json_f64_or(top, root, "rope_theta", 1e-3, 1e15, &r->theta, err));
-    if (!scaling) return PLEACH_OK;
     PL_FAIL_IF(!json_is_object(scaling), err, PLEACH_ERR_FORMAT,
-               "%s: %.*s is %s, expected an object", file, (int)strlen(at.prefix) - 1, at.prefix,
+               "%s: %.*s is %s, expected an object", at.file, (int)strlen(at.prefix) - 1, at.prefix,
                pl_json_kind(scaling));
     PL_TRY(check_flat(at, scaling, err));
     PL_TRY(check_partial(at, scaling, err));
@@ -128,4 +117,37 @@ pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_
     default:
         return PLEACH_OK;
     }
+}
+
+/* Parameters for each kind of layer. */
+static pleach_status read_nested(const char *file, const json_t *parameters, pl_config *c,
+                                 pleach_error *err)
+{
+    pl_json_source full = {file, "rope_parameters.full_attention."};
+    pl_json_source local = {file, "rope_parameters.sliding_attention."};
+    const json_t *of_full = pl_json_get(parameters, "full_attention");
+    const json_t *of_local = pl_json_get(parameters, "sliding_attention");
+    if (of_full) PL_TRY(read_parameters(full, of_full, c, &c->rope, err));
+    return of_local ? read_parameters(local, of_local, c, &c->rope_local, err) : PLEACH_OK;
+}
+
+pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_config *c,
+                                       pleach_error *err)
+{
+    pl_json_source top = {file, ""}, at = {file, "rope_parameters."};
+    const bool local = c->rope_local.dims != 0;
+    const json_t *scaling = pl_json_get(root, "rope_parameters");
+    if (!scaling) {
+        at.prefix = "rope_scaling.";
+        scaling = pl_json_get(root, "rope_scaling");
+    }
+    PL_TRY(check_partial(top, root, err));
+    PL_TRY(pl_json_f64_or(top, root, "rope_theta", 1e-3, 1e15, &c->rope.theta, err));
+    if (local)
+        PL_TRY(pl_json_f64_or(top, root, "rope_local_base_freq", 1e-3, 1e15, &c->rope_local.theta,
+                              err));
+    if (!scaling) return PLEACH_OK;
+    if (local && (pl_json_get(scaling, "full_attention") || pl_json_get(scaling, "sliding_attention")))
+        return read_nested(file, scaling, c, err);
+    return read_parameters(at, scaling, c, &c->rope, err);
 }

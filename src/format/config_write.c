@@ -84,9 +84,50 @@ static void set_window(json_t *o, const pl_config *c, int *failed)
     uint32_t w = c->sliding_window;
     if (c->arch == PL_ARCH_LLAMA) return;
     set(o, "sliding_window", w ? json_integer(w) : json_null(), failed);
-    if (c->arch == PL_ARCH_MISTRAL) return;
-    set(o, "use_sliding_window", json_boolean(w != 0), failed);
+    if (c->arch == PL_ARCH_MISTRAL || c->arch == PL_ARCH_MIXTRAL) return;
+    if (c->arch != PL_ARCH_GEMMA3) set(o, "use_sliding_window", json_boolean(w != 0), failed);
     set(o, "layer_types", layer_types(c, failed), failed);
+}
+
+/* The older keys and the newer ones, which say the same. */
+static void set_rope(json_t *o, const pl_config *c, int *failed)
+{
+    const pl_rope_config *local = &c->rope_local;
+    bool plain = c->rope.kind == PL_ROPE_DEFAULT;
+    set(o, "rope_theta", json_real(c->rope.theta), failed);
+    set(o, "rope_scaling", plain ? json_null() : rope_object(&c->rope, failed), failed);
+    if (!local->dims) {
+        set(o, "rope_parameters", rope_object(&c->rope, failed), failed);
+        return;
+    }
+    json_t *both = json_object();
+    set(both, "full_attention", rope_object(&c->rope, failed), failed);
+    set(both, "sliding_attention", rope_object(local, failed), failed);
+    set(o, "rope_local_base_freq", json_real(local->theta), failed);
+    set(o, "rope_parameters", both, failed);
+}
+
+static void set_gemma(json_t *o, const pl_config *c, int *failed)
+{
+    set(o, "hidden_activation", json_string("gelu_pytorch_tanh"), failed);
+    set(o, "query_pre_attn_scalar", json_real(c->query_scalar), failed);
+    set(o, "attn_logit_softcapping", json_null(), failed);
+    set(o, "final_logit_softcapping",
+        c->final_soft_cap > 0 ? json_real((double)c->final_soft_cap) : json_null(), failed);
+}
+
+static void set_experts(json_t *o, const pl_config *c, int *failed)
+{
+    set_u32(o, "num_experts_per_tok", c->n_experts_used, failed);
+    set_u32(o, "num_local_experts", c->n_experts, failed);
+    if (c->arch == PL_ARCH_MIXTRAL) return;
+    set_u32(o, "num_experts", c->n_experts, failed);
+    set_u32(o, "moe_intermediate_size", c->expert_size, failed);
+    set(o, "norm_topk_prob", json_boolean(c->expert_renormalise), failed);
+    json_t *dense = json_array();
+    for (uint32_t i = 0; i < c->n_layers; i++)
+        if (!c->layer[i].experts) *failed |= json_array_append_new(dense, json_integer(i)) != 0;
+    set(o, "mlp_only_layers", dense, failed);
 }
 
 /* A float as the shortest decimal that reads back the same, so that 1e-5f is not 9.99999e-6. */
@@ -106,16 +147,15 @@ static json_t *config_object(const pl_config *c, int *failed)
     set(o, "architectures", json_pack("[s]", pl_arch_classes[c->arch]), failed);
     set(o, "model_type", json_string(c->arch_name), failed);
     set_sizes(o, c, failed);
-    set(o, "hidden_act", json_string("silu"), failed);
+    if (c->arch == PL_ARCH_GEMMA3) set_gemma(o, c, failed);
+    else set(o, "hidden_act", json_string("silu"), failed);
+    if (c->n_experts) set_experts(o, c, failed);
     set(o, "rms_norm_eps", json_real(shortest(c->rms_norm_eps)), failed);
     set(o, "tie_word_embeddings", json_boolean(c->tie_embeddings), failed);
-    if (c->arch == PL_ARCH_LLAMA || c->arch == PL_ARCH_QWEN3)
+    if (c->arch != PL_ARCH_MISTRAL && c->arch != PL_ARCH_QWEN2 && c->arch != PL_ARCH_MIXTRAL)
         set(o, "attention_bias", json_boolean(c->attention_bias), failed);
     if (c->arch == PL_ARCH_LLAMA) set(o, "mlp_bias", json_boolean(c->mlp_bias), failed);
-    set(o, "rope_theta", json_real(c->rope.theta), failed);
-    set(o, "rope_scaling",
-        c->rope.kind == PL_ROPE_DEFAULT ? json_null() : rope_object(&c->rope, failed), failed);
-    set(o, "rope_parameters", rope_object(&c->rope, failed), failed);
+    set_rope(o, c, failed);
     set_window(o, c, failed);
     set_token(o, "bos_token_id", c->bos, failed);
     set_token(o, "pad_token_id", c->pad, failed);

@@ -43,7 +43,7 @@ bool pl_gguf_u64(const pl_gguf *g, const char *key, uint64_t *v);
 bool pl_gguf_f64(const pl_gguf *g, const char *key, double *v);
 bool pl_gguf_bool(const pl_gguf *g, const char *key, bool *v);
 bool pl_gguf_text(const pl_gguf *g, const char *key, pl_text *v);
-/* Arrays: element type and length; then elements. Strings of an array are indexed in O(1). */
+/* Arrays: element type and length; then elements, where truth is 1. Strings of an array are indexed in O(1). */
 bool pl_gguf_array(const pl_gguf *g, const char *key, pl_gguf_type *type, uint64_t *n);
 bool pl_gguf_array_text(const pl_gguf *g, const char *key, uint64_t i, pl_text *v);
 bool pl_gguf_array_f64(const pl_gguf *g, const char *key, uint64_t i, double *v);

@@ -79,31 +79,62 @@ static const pl_tensor *find_tensor(const pl_gguf *g, const char *name)
 
 /* ---- architecture and sizes ---------------------------------------------------------------- */
 
-static pleach_status read_arch(const char *file, const pl_gguf *g, pl_config *c, pleach_error *err)
+/* Which pl_arch a file's architecture is; Mistral and Mixtral are stored as llama. */
+static const struct {
+    const char *name;
+    pl_arch arch;
+} architectures[] = {
+    {"llama", PL_ARCH_LLAMA},    {"qwen2", PL_ARCH_QWEN2},       {"qwen3", PL_ARCH_QWEN3},
+    {"gemma3", PL_ARCH_GEMMA3},  {"qwen3moe", PL_ARCH_QWEN3_MOE},
+};
+
+static pleach_status read_arch(const char *file, const pl_gguf *g, pl_config *c,
+                               const char **prefix, pleach_error *err)
 {
-    static const pl_arch known[] = {PL_ARCH_LLAMA, PL_ARCH_QWEN2, PL_ARCH_QWEN3};
     pl_text name;
     PL_FAIL_IF(!pl_gguf_text(g, "general.architecture", &name), err, PLEACH_ERR_MISSING,
                "%s: metadata general.architecture is missing", file);
-    for (size_t i = 0; i < PL_COUNT(known); i++) {
-        const char *arch = pl_arch_names[known[i]];
+    for (size_t i = 0; i < PL_COUNT(architectures); i++) {
+        const char *arch = architectures[i].name;
         if (strlen(arch) != name.size || memcmp(arch, name.data, name.size) != 0) continue;
-        c->arch = known[i];
-        c->arch_name = arch;
+        c->arch = architectures[i].arch;
+        c->arch_name = pl_arch_names[c->arch];
+        *prefix = arch;
         return PLEACH_OK;
     }
     return pl_fail(err, PLEACH_ERR_UNSUPPORTED,
-                   "%s: architecture %.*s is not supported; llama, qwen2 and qwen3 are", file,
-                   (int)PL_MIN(name.size, 100), name.data);
+                   "%s: architecture %.*s is not supported; docs/models.md lists those that are",
+                   file, (int)PL_MIN(name.size, 100), name.data);
+}
+
+static void set_arch(pl_config *c, pl_arch arch)
+{
+    c->arch = arch;
+    c->arch_name = pl_arch_names[arch];
+}
+
+/* The experts' weights sum to 1 in what these architectures are run with. */
+static pleach_status read_experts(const source *s, pl_config *c)
+{
+    uint32_t experts = 0;
+    PL_TRY(read_u32(s, "expert_count", 0, PL_MAX_EXPERTS, &experts));
+    if (!experts && c->arch != PL_ARCH_QWEN3_MOE) return PLEACH_OK;
+    PL_FAIL_IF(c->arch != PL_ARCH_LLAMA && c->arch != PL_ARCH_QWEN3_MOE, s->err,
+               PLEACH_ERR_UNSUPPORTED, "%s: %u experts are not supported in %s models", s->file,
+               experts, s->arch);
+    if (c->arch == PL_ARCH_LLAMA) set_arch(c, PL_ARCH_MIXTRAL);
+    c->expert_size = c->intermediate_size;
+    c->expert_renormalise = true;
+    PL_TRY(need_u32(s, "expert_count", 1, PL_MAX_EXPERTS, &c->n_experts));
+    PL_TRY(need_u32(s, "expert_used_count", 1, c->n_experts, &c->n_experts_used));
+    PL_TRY(read_u32(s, "expert_feed_forward_length", 1, 1u << 22, &c->expert_size));
+    for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].experts = true;
+    return PLEACH_OK;
 }
 
 static pleach_status read_sizes(const source *s, pl_config *c)
 {
     double eps = 1e-6;
-    uint32_t experts = 0;
-    PL_TRY(read_u32(s, "expert_count", 0, UINT32_MAX, &experts));
-    PL_FAIL_IF(experts, s->err, PLEACH_ERR_UNSUPPORTED,
-               "%s: %u experts are not supported, only dense models are", s->file, experts);
     PL_TRY(need_u32(s, "block_count", 1, PL_MAX_LAYERS, &c->n_layers));
     PL_TRY(need_u32(s, "embedding_length", 1, 1u << 20, &c->hidden_size));
     PL_TRY(need_u32(s, "feed_forward_length", 1, 1u << 22, &c->intermediate_size));
@@ -120,7 +151,7 @@ static pleach_status read_sizes(const source *s, pl_config *c)
                value_dim);
     PL_TRY(read_f64(s, "attention.layer_norm_rms_epsilon", 0, 1, &eps));
     c->rms_norm_eps = (float)eps;
-    return PLEACH_OK;
+    return read_experts(s, c);
 }
 
 /* What the tensor table says: vocabulary, a tied head, biases. */
@@ -133,7 +164,8 @@ static pleach_status read_tensors(const source *s, pl_config *c)
                "%s: tensor token_embd.weight is no matrix of at most %u rows", s->file, 1u << 24);
     c->vocab_size = (uint32_t)embedding->shape[0];
     c->tie_embeddings = !find_tensor(s->g, "output.weight");
-    c->qk_norm = c->arch == PL_ARCH_QWEN3;
+    c->qk_norm = c->arch == PL_ARCH_QWEN3 || c->arch == PL_ARCH_QWEN3_MOE ||
+                 c->arch == PL_ARCH_GEMMA3;
     c->attention_bias = c->arch == PL_ARCH_QWEN2 || find_tensor(s->g, "blk.0.attn_q.bias");
     c->output_bias = find_tensor(s->g, "blk.0.attn_output.bias") != NULL;
     c->mlp_bias = find_tensor(s->g, "blk.0.ffn_up.bias") != NULL;
@@ -145,17 +177,62 @@ static pleach_status read_tensors(const source *s, pl_config *c)
 }
 
 /* Mistral is stored as llama; the window tells them apart. */
-static pleach_status read_window(const source *s, pl_config *c)
+static pleach_status read_llama_window(const source *s, pl_config *c)
 {
     uint32_t window = 0;
-    if (c->arch != PL_ARCH_LLAMA) return PLEACH_OK;
     PL_TRY(read_u32(s, "attention.sliding_window", 0, INT32_MAX, &window));
     if (!window) return PLEACH_OK;
-    c->arch = PL_ARCH_MISTRAL;
-    c->arch_name = pl_arch_names[PL_ARCH_MISTRAL];
+    if (c->arch == PL_ARCH_LLAMA) set_arch(c, PL_ARCH_MISTRAL);
     c->sliding_window = window;
     for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].slides = true;
     return PLEACH_OK;
+}
+
+/* Every n-th layer sees all, the others a window: n, or whether each slides. */
+static pleach_status read_pattern(const source *s, pl_config *c)
+{
+    key_text text;
+    uint32_t n = 6;
+    pl_gguf_type type;
+    uint64_t count;
+    bool listed = pl_gguf_array(s->g, key(s, "attention.sliding_window_pattern", text), &type,
+                                &count);
+    PL_FAIL_IF(listed && count < c->n_layers, s->err, PLEACH_ERR_FORMAT,
+               "%s: metadata %s has %llu entries, expected %u", s->file, text,
+               (unsigned long long)count, c->n_layers);
+    if (!listed)
+        PL_TRY(read_u32(s, "attention.sliding_window_pattern", 1, PL_MAX_LAYERS, &n));
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        int64_t slides = (i + 1) % n != 0;
+        if (listed)
+            PL_FAIL_IF(!pl_gguf_array_i64(s->g, text, i, &slides), s->err, PLEACH_ERR_FORMAT,
+                       "%s: metadata %s is no list of numbers", s->file, text);
+        c->layer[i].slides = slides != 0;
+    }
+    return PLEACH_OK;
+}
+
+/* What a file of Gemma 3 leaves to its reader: the largest model, of 62 layers, divides scores by
+ * the root of hidden_size / heads (168), the others by that of the head size. */
+static pleach_status read_gemma(const source *s, pl_config *c)
+{
+    double cap = 0;
+    pl_config_gemma(c);
+    c->query_scalar = c->n_layers == 62 ? (double)c->hidden_size / c->n_heads : c->head_dim;
+    PL_TRY(read_f64(s, "final_logit_softcapping", 0, 1e6, &cap));
+    c->final_soft_cap = (float)cap;
+    PL_TRY(read_u32(s, "attention.sliding_window", 0, INT32_MAX, &c->sliding_window));
+    return read_pattern(s, c);
+}
+
+static pleach_status read_own(const source *s, pl_config *c)
+{
+    switch (c->arch) {
+    case PL_ARCH_LLAMA:
+    case PL_ARCH_MIXTRAL: return read_llama_window(s, c);
+    case PL_ARCH_GEMMA3: return read_gemma(s, c);
+    default: return PLEACH_OK;
+    }
 }
 
 /* ---- rotary embedding ---------------------------------------------------------------------- */
@@ -260,6 +337,11 @@ static pleach_status read_rope(const source *s, pl_config *c)
     PL_FAIL_IF(dims != c->head_dim, s->err, PLEACH_ERR_UNSUPPORTED,
                "%s: rotating %u of %u numbers of a head is not supported", s->file, dims,
                c->head_dim);
+    if (c->arch == PL_ARCH_GEMMA3) {
+        c->rope_local = c->rope;
+        c->rope.theta = 1e6;
+        PL_TRY(read_f64(s, "rope.freq_base_swa", 1e-3, 1e15, &c->rope_local.theta));
+    }
     PL_TRY(read_f64(s, "rope.freq_base", 1e-3, 1e15, &c->rope.theta));
     PL_TRY(read_scaling(s, c));
     return read_rope_factors(s, c);
@@ -290,12 +372,12 @@ pleach_status pl_config_from_gguf(const char *file, const pl_gguf *g, pl_config 
                                   bool *interleaved, pleach_error *err)
 {
     *c = (pl_config){0};
-    PL_TRY(read_arch(file, g, c, err));
-    source s = {file, c->arch_name, g, err};
+    source s = {.file = file, .g = g, .err = err};
+    PL_TRY(read_arch(file, g, c, &s.arch, err));
     *interleaved = c->arch == PL_ARCH_LLAMA;
     PL_TRY(read_sizes(&s, c));
     PL_TRY(read_tensors(&s, c));
-    PL_TRY(read_window(&s, c));
+    PL_TRY(read_own(&s, c));
     PL_TRY(read_rope(&s, c));
     read_tokens(g, c);
     return pl_config_check(file, c, err);

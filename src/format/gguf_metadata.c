@@ -184,5 +184,9 @@ bool pl_gguf_array_i64(const pl_gguf *g, const char *key, uint64_t i, int64_t *v
 {
     pl_gguf_type type;
     const uint8_t *p = item_at(g, key, i, &type);
+    if (p && type == PL_GGUF_BOOL) {
+        *v = *p != 0;
+        return true;
+    }
     return p && read_signed(type, p, v);
 }

@@ -91,9 +91,16 @@ static uint64_t entry_weights(const pl_entry *e)
     return e->is_weight ? e->w.out * e->w.in : pl_tensor_elements(e->tensor);
 }
 
+/* Routers and the gates of shared experts are no linear layers that are coded. */
+static bool is_router(const char *name)
+{
+    return strstr(name, ".mlp.gate.") || strstr(name, ".shared_expert_gate.");
+}
+
 static bool is_block_matrix(const pl_entry *e)
 {
     char module[240];
+    if (is_router(e->tensor->name)) return false;
     return strstr(e->tensor->name, ".layers.") && (e->is_weight || e->tensor->n_dims == 2) &&
            split_weight(e->tensor->name, module, sizeof module);
 }
@@ -157,17 +164,27 @@ pleach_status pleach_checkpoint_total(const pleach_checkpoint *c, pleach_checkpo
                                       pleach_error *err)
 {
     (void)err;
-    *totals = (pleach_checkpoint_totals){.file_bytes = c->file_bytes};
-    bool tied = c->config_error.code == PLEACH_OK && c->config.tie_embeddings;
+    *totals = (pleach_checkpoint_totals){.file_bytes = c->file_bytes, .skipped = c->n_foreign};
+    bool known = c->config_error.code == PLEACH_OK, tied = known && c->config.tie_embeddings;
+    uint64_t expert_weights = 0, expert_bytes = 0;
     for (size_t i = 0; i < c->n_entries; i++) {
         const pl_entry *e = &c->entries[i];
         if (tied && strcmp(e->tensor->name, "lm_head.weight") == 0) continue;
         uint64_t weights = entry_weights(e), bytes = entry_bytes(e);
         totals->weights += weights;
         totals->bytes += bytes;
+        if (strstr(e->tensor->name, ".mlp.experts.")) {
+            expert_weights += weights;
+            expert_bytes += bytes;
+        }
         if (!is_block_matrix(e)) continue;
         totals->block_weights += weights;
         totals->block_bytes += bytes;
     }
+    double idle = known && c->config.n_experts
+                      ? 1 - (double)c->config.n_experts_used / c->config.n_experts
+                      : 0;
+    totals->active_weights = totals->weights - (uint64_t)(idle * (double)expert_weights);
+    totals->active_bytes = totals->bytes - (uint64_t)(idle * (double)expert_bytes);
     return PLEACH_OK;
 }

@@ -30,37 +30,67 @@ static entry attention_entry(const pl_config *c, size_t i)
     return all[i];
 }
 
-static entry mlp_entry(const pl_config *c, size_t i)
+/* Of a dense feed-forward part of width I, or of one expert. */
+static entry mlp_entry(const pl_config *c, uint64_t I, size_t i)
 {
-    uint64_t C = c->hidden_size, I = c->intermediate_size;
+    uint64_t C = c->hidden_size;
     const entry all[MLP_MODULES] = {
-        {"mlp.gate_proj", PL_ROLE_FEED_IN, 0, I, C},
-        {"mlp.up_proj", PL_ROLE_FEED_IN, 0, I, C},
-        {"mlp.down_proj", PL_ROLE_FEED_OUT, 1, C, I},
+        {"gate_proj", PL_ROLE_FEED_IN, 0, I, C},
+        {"up_proj", PL_ROLE_FEED_IN, 0, I, C},
+        {"down_proj", PL_ROLE_FEED_OUT, 1, C, I},
     };
     return all[i];
 }
 
+/* Dense feed-forward parts of a layer: the experts of a mixture, then the one that all share. */
+static size_t mlp_count(const pl_config *c, uint32_t layer)
+{
+    return c->layer[layer].experts ? c->n_experts + (c->shared_expert_size != 0) : 1;
+}
+
 size_t pl_config_layer_modules(const pl_config *c, uint32_t layer)
 {
-    (void)c, (void)layer;
-    return ATTENTION_MODULES + MLP_MODULES;
+    return ATTENTION_MODULES + MLP_MODULES * mlp_count(c, layer);
 }
 
 size_t pl_config_layer_inputs(const pl_config *c, uint32_t layer)
 {
-    (void)c, (void)layer;
-    return ATTENTION_INPUTS + MLP_INPUTS;
+    return ATTENTION_INPUTS + MLP_INPUTS * mlp_count(c, layer);
+}
+
+static void attention_module(const pl_config *c, size_t i, pl_module *m)
+{
+    entry e = attention_entry(c, i);
+    m->role = e.role;
+    m->input = e.input;
+    m->out = e.out;
+    m->in = e.in;
+    snprintf(m->name, sizeof m->name, "model.layers.%u.%s", m->layer, e.name);
+}
+
+/* Module i of a layer's feed-forward part. */
+static void mlp_module(const pl_config *c, size_t i, pl_module *m)
+{
+    size_t which = i / MLP_MODULES;
+    bool mixture = c->layer[m->layer].experts, shared = mixture && which == c->n_experts;
+    uint64_t I = shared ? c->shared_expert_size : mixture ? c->expert_size : c->intermediate_size;
+    entry e = mlp_entry(c, I, i % MLP_MODULES);
+    char part[40] = "mlp";
+    if (shared) snprintf(part, sizeof part, "mlp.shared_expert");
+    else if (mixture) snprintf(part, sizeof part, "mlp.experts.%zu", which);
+    m->role = e.role;
+    m->input = (uint32_t)(ATTENTION_INPUTS + MLP_INPUTS * which + e.input);
+    m->out = e.out;
+    m->in = e.in;
+    m->expert = mixture && !shared;
+    snprintf(m->name, sizeof m->name, "model.layers.%u.%s.%s", m->layer, part, e.name);
 }
 
 void pl_config_layer_module(const pl_config *c, uint32_t layer, size_t i, pl_module *m)
 {
-    bool mixes = i < ATTENTION_MODULES;
-    entry e = mixes ? attention_entry(c, i) : mlp_entry(c, i - ATTENTION_MODULES);
-    *m = (pl_module){.kind = PL_MODULE_LINEAR, .layer = layer, .index = (uint32_t)i,
-                     .role = e.role, .input = e.input + (mixes ? 0 : ATTENTION_INPUTS),
-                     .out = e.out, .in = e.in};
-    snprintf(m->name, sizeof m->name, "model.layers.%u.%s", layer, e.name);
+    *m = (pl_module){.kind = PL_MODULE_LINEAR, .layer = layer, .index = (uint32_t)i};
+    if (i < ATTENTION_MODULES) attention_module(c, i, m);
+    else mlp_module(c, i - ATTENTION_MODULES, m);
 }
 
 size_t pl_config_module_count(const pl_config *c)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tensor_names.h"
 
 /* Refuses keys of `object` that are not in the NULL-terminated list. */
 static pleach_status known_keys(pl_json_source at, const json_t *object, const char *const *known,
@@ -139,7 +140,6 @@ static pleach_status read_entry(const char *file, const char *module, const json
         return pl_fail(err, PLEACH_ERR_UNSUPPORTED, "%s: %s%s is not supported", file, prefix,
                        pl_json_kind(value));
     }
-    e->module = module;
     return PLEACH_OK;
 }
 
@@ -162,20 +162,39 @@ static int compare_modules(const void *a, const void *b)
     return strcmp(((const pl_quant_entry *)a)->module, ((const pl_quant_entry *)b)->module);
 }
 
+/* For an entry of every key, and its module's one name. */
+static pleach_status make_room(const char *file, const json_t *object, pl_quant_map *map,
+                               pleach_error *err)
+{
+    const char *key;
+    json_t *value;
+    size_t n = json_object_size(object), bytes = 0;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+        bytes += strlen(key) + PL_NAME_GROWTH;
+    map->entries = pl_alloc(n, sizeof *map->entries);
+    map->names = pl_alloc(bytes, 1);
+    return map->entries && map->names ? PLEACH_OK
+                                      : pl_fail_memory(err, file, n * sizeof *map->entries + bytes);
+}
+
+/* Entries that a file has under two names of one module say the same. */
 static pleach_status read_map(const char *file, const json_t *object, pl_quant_map *map,
                               pleach_error *err)
 {
     PL_TRY(read_default(file, object, map, err));
-    size_t n = json_object_size(object);
-    map->entries = pl_alloc(n, sizeof *map->entries);
-    if (!map->entries) return pl_fail_memory(err, file, n * sizeof *map->entries);
+    PL_TRY(make_room(file, object, map, err));
     const char *key;
+    char *name = map->names;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, key, value)
     {
         if (strcmp(key, "bits") == 0 || strcmp(key, "group_size") == 0 || strcmp(key, "mode") == 0)
             continue;
-        PL_TRY(read_entry(file, key, value, map, &map->entries[map->n], err));
+        pl_quant_entry *e = &map->entries[map->n];
+        PL_TRY(read_entry(file, key, value, map, e, err));
+        pl_tensor_name_text(key, name, strlen(key) + PL_NAME_GROWTH);
+        e->module = name;
+        name += strlen(name) + 1;
         map->n++;
     }
     qsort(map->entries, map->n, sizeof *map->entries, compare_modules);
@@ -224,6 +243,7 @@ pleach_status pl_quant_map_read(pl_quant_map *map, const char *file, const json_
 void pl_quant_map_close(pl_quant_map *map)
 {
     pl_free(map->entries);
+    pl_free(map->names);
     *map = (pl_quant_map){0};
 }
 

@@ -10,7 +10,7 @@
 
 /* How one module is coded. */
 typedef struct pl_quant_entry {
-    const char *module; /* lives as long as the config's JSON */
+    const char *module; /* its one name (tensor_names.h); the map's */
     pl_coding coding;   /* DENSE for a module marked `false` */
     uint32_t bits;
     uint32_t group_size; /* affine: of a scale; trellis: the block length T */
@@ -26,6 +26,7 @@ typedef struct pl_quant_map {
     pl_quant_entry fallback;
     pl_quant_entry *entries; /* by module name */
     size_t n;
+    char *names;
     uint32_t fp8_block[2]; /* rows and columns that share a scale; 0: no FP8 checkpoint */
 } pl_quant_map;
 

@@ -74,11 +74,13 @@ typedef void pl_rms_norm_fn(float *dst, const float *x, const float *weight, siz
 /* In place x[i] = exp(x[i] - max x) / sum of these; -inf gives 0 as long as one x is finite. */
 typedef void pl_softmax_fn(float *x, size_t n);
 /* dst[i] = gate[i] / (1 + exp(-gate[i])) * up[i]; dst may be gate or up. */
-typedef void pl_silu_mul_fn(float *dst, const float *gate, const float *up, size_t n);
+typedef void pl_gate_fn(float *dst, const float *gate, const float *up, size_t n);
+/* gelu_mul: dst[i] = gate[i] / (1 + exp(-2u)) * up[i], u = sqrt(2 / pi) (gate[i] + 0.044715 gate[i]^3):
+ * GELU by its tanh formula, as 1 + tanh(u) = 2 / (1 + exp(-2u)). */
 /* Gradients of silu_mul from that by its result: with s = 1 / (1 + exp(-gate[i])),
  * dgate[i] = dy[i] * up[i] * (s + gate[i]*s * (1 - s)), dup[i] = dy[i] * gate[i]*s. dgate and dup
- * overlap nothing else. */
-typedef void pl_silu_gradient_fn(float *dgate, float *dup, const float *gate, const float *up,
+ * overlap nothing else. gelu_gradient: the same of gelu_mul. */
+typedef void pl_gate_gradient_fn(float *dgate, float *dup, const float *gate, const float *up,
                                  const float *dy, size_t n);
 
 struct pl_kernels {
@@ -93,8 +95,8 @@ struct pl_kernels {
     pl_axpy_f32_fn *axpy_f32;
     pl_rms_norm_fn *rms_norm;
     pl_softmax_fn *softmax;
-    pl_silu_mul_fn *silu_mul;
-    pl_silu_gradient_fn *silu_gradient;
+    pl_gate_fn *silu_mul, *gelu_mul;
+    pl_gate_gradient_fn *silu_gradient, *gelu_gradient;
     pl_attend_fn *attend; /* attention.h */
     pl_attend_prepare_fn *attend_prepare; /* attention_packed.h */
     pl_attend_packed_fn *attend_packed;

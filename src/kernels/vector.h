@@ -128,6 +128,31 @@ static PL_ALWAYS_INLINE void body_silu_gradient(float *dgate, float *dup, const 
     }
 }
 
+/* 2u of GELU's tanh formula: x (a + b x^2). */
+static PL_ALWAYS_INLINE float gelu_exponent(float x)
+{
+    return x * (1.59576912f + 0.0713548163f * (x * x));
+}
+
+static PL_ALWAYS_INLINE void body_gelu_mul(float *dst, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = gate[i] / (1.0f + exp_f32(-gelu_exponent(gate[i]))) * up[i];
+}
+
+/* The exponent's derivative a + 3 b x^2 is held in range: where it would leave it, s is 0 or 1. */
+static PL_ALWAYS_INLINE void body_gelu_gradient(float *dgate, float *dup, const float *gate,
+                                                const float *up, const float *dy, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x = gate[i], s = 1.0f / (1.0f + exp_f32(-gelu_exponent(x))), d = dy[i];
+        float near = x < -16.0f ? -16.0f : x > 16.0f ? 16.0f : x;
+        float slope = 1.59576912f + 0.214064449f * (near * near);
+        dgate[i] = d * up[i] * (s + near * s * (1.0f - s) * slope);
+        dup[i] = d * (x * s);
+    }
+}
+
 /* a[i] = x[i] * scale[i]; returns max|a|, 0 for one too small to divide by, NaN if there is a NaN
  * or infinity. Magnitudes are compared as bits, where NaN is the largest. */
 static PL_ALWAYS_INLINE float body_scaled_max(float *a, const float *x, const float *scale,
@@ -213,6 +238,15 @@ static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, cons
     {                                                                                              \
         body_conv_silu(dst, x, w, taps, n);                                                        \
     }                                                                                              \
+    static void gelu_mul_##isa(float *dst, const float *gate, const float *up, size_t n)           \
+    {                                                                                              \
+        body_gelu_mul(dst, gate, up, n);                                                           \
+    }                                                                                              \
+    static void gelu_gradient_##isa(float *dgate, float *dup, const float *gate, const float *up,  \
+                                    const float *dy, size_t n)                                     \
+    {                                                                                              \
+        body_gelu_gradient(dgate, dup, gate, up, dy, n);                                           \
+    }                                                                                              \
     void pl_kernels_init_vector_##isa(pl_kernels *k)                                               \
     {                                                                                              \
         k->dot_f32 = dot_f32_##isa;                                                                \
@@ -222,6 +256,8 @@ static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, cons
         k->silu_mul = silu_mul_##isa;                                                              \
         k->silu_gradient = silu_gradient_##isa;                                                    \
         k->conv_silu = conv_silu_##isa;                                                            \
+        k->gelu_mul = gelu_mul_##isa;                                                              \
+        k->gelu_gradient = gelu_gradient_##isa;                                                    \
     }
 
 /* And those of the products that are such bodies. */

@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "family.h"
 
-pleach_status pl_bind_vector(const pleach_checkpoint *c, const char *name, uint32_t n, float **out,
-                             pleach_error *err)
+pleach_status pl_bind_vector(const pleach_checkpoint *c, const char *name, uint32_t n, float offset,
+                             float **out, pleach_error *err)
 {
     const char *path = pl_checkpoint_path(c);
     const pl_tensor *t = pl_checkpoint_find(c, name);
@@ -22,6 +22,7 @@ pleach_status pl_bind_vector(const pleach_checkpoint *c, const char *name, uint3
     *out = pl_alloc(n, sizeof **out);
     if (!*out) return pl_fail_memory(err, name, n * sizeof **out);
     pl_tensor_row_f32(t, 0, *out);
+    for (uint32_t i = 0; offset != 0 && i < n; i++) (*out)[i] += offset;
     return PLEACH_OK;
 }
 
@@ -35,12 +36,12 @@ pleach_status pl_bind_linear(const pleach_checkpoint *c, const char *module, uin
     return pl_linear_open(l, &w, err);
 }
 
-pleach_status pl_bind_norm(const pleach_checkpoint *c, uint32_t i, const char *name, uint32_t n,
-                           float **out, pleach_error *err)
+pleach_status pl_bind_norm(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                           const char *name, uint32_t n, float **out, pleach_error *err)
 {
     char full[160];
     snprintf(full, sizeof full, "model.layers.%u.%s", i, name);
-    return pl_bind_vector(c, full, n, out, err);
+    return pl_bind_vector(c, full, n, g->norm_offset, out, err);
 }
 
 /* A linear layer of a part. */
@@ -75,16 +76,58 @@ pleach_status pl_bind_attention(const pleach_checkpoint *c, const pl_config *g, 
     a->window = pl_config_window(g, i);
     PL_TRY(bind_part(c, i, "self_attn", linears, PL_COUNT(linears), err));
     if (!g->qk_norm) return PLEACH_OK;
-    PL_TRY(pl_bind_norm(c, i, "self_attn.q_norm.weight", g->head_dim, &a->q_norm, err));
-    return pl_bind_norm(c, i, "self_attn.k_norm.weight", g->head_dim, &a->k_norm, err);
+    PL_TRY(pl_bind_norm(c, g, i, "self_attn.q_norm.weight", g->head_dim, &a->q_norm, err));
+    return pl_bind_norm(c, g, i, "self_attn.k_norm.weight", g->head_dim, &a->k_norm, err);
+}
+
+/* A dense feed-forward part of width I at `prefix`. */
+static pleach_status bind_mlp(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                              const char *prefix, uint64_t I, pl_mlp_part *m, pleach_error *err)
+{
+    uint64_t C = g->hidden_size;
+    const part_linear linears[] = {{"gate_proj", I, C, g->mlp_bias, &m->gate},
+                                   {"up_proj", I, C, g->mlp_bias, &m->up},
+                                   {"down_proj", C, I, g->mlp_bias, &m->down}};
+    return bind_part(c, i, prefix, linears, PL_COUNT(linears), err);
 }
 
 pleach_status pl_bind_mlp(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
                           pl_mlp_part *m, pleach_error *err)
 {
-    uint64_t C = g->hidden_size, I = g->intermediate_size;
-    const part_linear linears[] = {{"gate_proj", I, C, g->mlp_bias, &m->gate},
-                                   {"up_proj", I, C, g->mlp_bias, &m->up},
-                                   {"down_proj", C, I, g->mlp_bias, &m->down}};
-    return bind_part(c, i, "mlp", linears, PL_COUNT(linears), err);
+    return bind_mlp(c, g, i, "mlp", g->intermediate_size, m, err);
+}
+
+static pleach_status bind_shared(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                                 pl_experts_part *x, pleach_error *err)
+{
+    const part_linear gate = {"shared_expert_gate", 1, g->hidden_size, false, &x->shared_gate};
+    x->has_shared = true;
+    PL_TRY(bind_mlp(c, g, i, "mlp.shared_expert", g->shared_expert_size, &x->shared, err));
+    return bind_part(c, i, "mlp", &gate, 1, err);
+}
+
+pleach_status pl_bind_experts(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                              pl_layer *l, pleach_error *err)
+{
+    char prefix[40];
+    pl_experts_part *x = l->experts = pl_calloc(1, sizeof *x);
+    if (!x) return pl_fail_memory(err, "model", sizeof *x);
+    *x = (pl_experts_part){.used = g->n_experts_used, .renormalise = g->expert_renormalise};
+    x->experts = pl_calloc(g->n_experts, sizeof *x->experts);
+    if (!x->experts) return pl_fail_memory(err, "model", g->n_experts * sizeof *x->experts);
+    x->n = g->n_experts;
+    const part_linear router = {"gate", x->n, g->hidden_size, false, &x->router};
+    PL_TRY(bind_part(c, i, "mlp", &router, 1, err));
+    for (uint32_t e = 0; e < x->n; e++) {
+        snprintf(prefix, sizeof prefix, "mlp.experts.%u", e);
+        PL_TRY(bind_mlp(c, g, i, prefix, g->expert_size, &x->experts[e], err));
+    }
+    return g->shared_expert_size ? bind_shared(c, g, i, x, err) : PLEACH_OK;
+}
+
+pleach_status pl_bind_feed_forward(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                                   pl_layer *l, pleach_error *err)
+{
+    return g->layer[i].experts ? pl_bind_experts(c, g, i, l, err)
+                               : pl_bind_mlp(c, g, i, &l->mlp, err);
 }

@@ -10,6 +10,9 @@ const pl_family *pl_family_of(pl_arch arch)
         [PL_ARCH_MISTRAL] = &pl_family_llama,
         [PL_ARCH_QWEN2] = &pl_family_llama,
         [PL_ARCH_QWEN3] = &pl_family_llama,
+        [PL_ARCH_GEMMA3] = &pl_family_gemma3,
+        [PL_ARCH_MIXTRAL] = &pl_family_experts,
+        [PL_ARCH_QWEN3_MOE] = &pl_family_experts,
     };
     return families[arch];
 }

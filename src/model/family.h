@@ -18,18 +18,28 @@ struct pl_family {
 
 const pl_family *pl_family_of(pl_arch arch);
 
-extern const pl_family pl_family_llama; /* Llama, Mistral, Qwen2, Qwen3: the dense ones */
+extern const pl_family pl_family_llama;   /* Llama, Mistral, Qwen2, Qwen3: the dense ones */
+extern const pl_family pl_family_gemma3;
+extern const pl_family pl_family_experts; /* Mixtral, Qwen3 MoE */
 
 /* ---- what families are put together from ----------------------------------------------------- */
 
-/* A vector of n numbers, "model.layers.<i>.<name>", as f32 in fresh memory; a norm's gain. */
-pleach_status pl_bind_norm(const pleach_checkpoint *c, uint32_t i, const char *name, uint32_t n,
-                           float **out, pleach_error *err);
+/* The gain of a norm: the n weights "model.layers.<i>.<name>" and the config's norm_offset, as f32
+ * in fresh memory. */
+pleach_status pl_bind_norm(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                           const char *name, uint32_t n, float **out, pleach_error *err);
 /* self_attn.{q,k,v,o}_proj and, with qk_norm, self_attn.{q,k}_norm. */
 pleach_status pl_bind_attention(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
                                 pl_attention_part *a, pleach_error *err);
 /* mlp.{gate,up,down}_proj. */
 pleach_status pl_bind_mlp(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
                           pl_mlp_part *m, pleach_error *err);
+/* mlp.gate, mlp.experts.<e>.{gate,up,down}_proj, and mlp.shared_expert with its gate where there is
+ * one: l->experts. */
+pleach_status pl_bind_experts(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                              pl_layer *l, pleach_error *err);
+/* What the config has of the two in layer i. */
+pleach_status pl_bind_feed_forward(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
+                                   pl_layer *l, pleach_error *err);
 
 #endif

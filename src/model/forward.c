@@ -4,6 +4,7 @@
  * f32 activations throughout. The parts are in files of their own (forward.h). */
 #include "forward.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "rope.h"
@@ -14,15 +15,20 @@ static void norm_row(void *forward, size_t i, int thread)
     pl_workspace *w = p->w;
     size_t C = w->t->config->hidden_size, at = (p->from + i) * C;
     (void)thread;
-    if (p->update) p->c->kernels.axpy_f32(w->x + at, 1, w->update + at, C);
-    p->c->kernels.rms_norm(w->norm + at, w->x + at, p->gain, C, w->t->config->rms_norm_eps);
+    const pl_kernels *k = &p->c->kernels;
+    float eps = w->t->config->rms_norm_eps, *update = w->update + at;
+    if (p->update && p->post_gain) k->rms_norm(update, update, p->post_gain, C, eps);
+    if (p->update) k->axpy_f32(w->x + at, 1, update, C);
+    k->rms_norm(w->norm + at, w->x + at, p->gain, C, eps);
 }
 
-/* norm = RMSNorm(x) for rows [from, n), after x += update if there is one. */
-static void add_and_norm(pl_forward *p, const float *gain, bool update)
+/* norm = RMSNorm(x) for rows [from, n), after x += update if there is one, by way of a norm of its
+ * own if it has one. */
+static void add_and_norm(pl_forward *p, const float *gain, bool update, const float *post_gain)
 {
     p->gain = gain;
     p->update = update;
+    p->post_gain = post_gain;
     pl_for_rows(p, p->w->t->config->hidden_size, norm_row);
 }
 
@@ -33,12 +39,21 @@ static void embed_row(void *forward, size_t m, int thread)
     const pl_transformer *t = w->t;
     size_t C = t->config->hidden_size;
     (void)thread;
-    pl_linear_row(&t->embedding, (uint64_t)p->ids[m], w->x + m * C);
+    pl_transformer_embed(t, (uint64_t)p->ids[m], w->x + m * C);
     for (uint32_t i = 0; i < t->n_ropes; i++) {
         const pl_rope *r = &t->ropes[i];
         pl_rope_table(r->frequencies, r->half, pl_row_position(p, m), r->scale,
                       w->cos[i] + m * r->half, w->sin[i] + m * r->half);
     }
+}
+
+static void cap_row(void *forward, size_t i, int thread)
+{
+    const pl_forward *p = forward;
+    size_t V = p->w->t->config->vocab_size;
+    float cap = p->w->t->config->final_soft_cap, *row = p->logits + i * V;
+    (void)thread;
+    for (size_t j = 0; j < V; j++) row[j] = cap * tanhf(row[j] / cap);
 }
 
 /* Everything but the caches' lengths; logits and hidden of rows [first, n). */
@@ -47,23 +62,28 @@ static void run_layers(pl_forward *p, size_t first, float *logits, float *hidden
     pl_workspace *w = p->w;
     const pl_transformer *t = w->t;
     size_t C = t->config->hidden_size;
+    const float *fed_norm = NULL;
     pl_for_rows(p, C, embed_row);
     for (p->layer = 0; p->layer < t->config->n_layers; p->layer++) {
         const pl_layer *l = &t->layers[p->layer];
-        add_and_norm(p, l->input_norm, p->layer > 0);
+        add_and_norm(p, l->input_norm, p->layer > 0, fed_norm);
         /* Nobody asks the last layer for more than the rows that get logits. */
         if (p->layer + 1 == t->config->n_layers) p->from = first;
         pl_forward_attention(p, &l->attention);
         if (p->from == p->n) break;
-        add_and_norm(p, l->post_norm, true);
-        pl_forward_mlp(p, &l->mlp);
+        add_and_norm(p, l->post_norm, true, l->mixed_norm);
+        if (l->experts) pl_forward_experts(p, l->experts);
+        else pl_forward_mlp(p, &l->mlp);
+        fed_norm = l->fed_norm;
     }
     if (first == p->n) return;
     const pl_linear *head = &t->head;
-    add_and_norm(p, t->final_norm, true);
+    add_and_norm(p, t->final_norm, true, fed_norm);
     if (hidden) memcpy(hidden, w->norm + first * C, (p->n - first) * C * sizeof *hidden);
     if (!logits) return;
     pl_linear_apply(p->c, &head, 1, w->norm + first * C, p->n - first, &logits, w->linear);
+    p->logits = logits;
+    if (t->config->final_soft_cap > 0) pl_for_rows(p, t->config->vocab_size, cap_row);
 }
 
 pleach_status pl_transformer_forward(const pl_transformer *t, const pl_compute *c, pl_workspace *w,

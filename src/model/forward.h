@@ -7,6 +7,7 @@
 #define PL_MODEL_FORWARD_H
 
 #include "model.h"
+#include "route.h"
 
 struct pl_workspace {
     const pl_transformer *t;
@@ -14,7 +15,9 @@ struct pl_workspace {
     float *x, *norm, *update; /* [batch][C]; update: what a part adds to x */
     float *q, *mixed;         /* [batch][heads * D] */
     float *k, *v;             /* [batch][kv heads * D] */
-    float *gate, *up;         /* [batch][I] */
+    float *gate, *up;         /* [batch][I], the widest of the model's */
+    float *gathered, *expert_out, *shared_gate; /* [batch][C], [C], [1], of experts */
+    pl_routes routes;         /* zeroed without experts */
     float *cos[PL_MAX_ROPES], *sin[PL_MAX_ROPES]; /* [batch][half] */
     void *linear, *attention; /* scratch of the parts */
     size_t attention_bytes;
@@ -28,12 +31,21 @@ typedef struct pl_forward {
     bool apart;
     const int32_t *ids;
     size_t n;
-    /* Where it is: rows [from, n) of a layer; a norm's weights, and whether to add an update first. */
+    /* Where it is: rows [from, n) of a layer; a norm's weights, whether to add an update first, and the
+     * weights of the norm that the update itself goes through, if any. */
     uint32_t layer;
     size_t from;
-    const float *gain;
+    const float *gain, *post_gain;
     bool update;
+    float *logits; /* [n - from][vocab], at the end */
 } pl_forward;
+
+static inline pl_gate_fn *pl_activation_kernel(const pl_forward *p)
+{
+    const pl_kernels *k = &p->c->kernels;
+    bool gelu = p->w->t->config->activation == PL_ACTIVATION_GELU_TANH;
+    return gelu ? k->gelu_mul : k->silu_mul;
+}
 
 static inline pl_cache *pl_row_cache(const pl_forward *p, size_t row)
 {
@@ -61,6 +73,8 @@ void pl_forward_attention(pl_forward *p, const pl_attention_part *a);
 size_t pl_forward_attention_scratch(const pl_attention_part *a, const pl_compute *c, size_t batch);
 void pl_forward_mlp(pl_forward *p, const pl_mlp_part *m);
 size_t pl_forward_mlp_scratch(const pl_mlp_part *m, const pl_compute *c, size_t batch);
+void pl_forward_experts(pl_forward *p, const pl_experts_part *x);
+size_t pl_forward_experts_scratch(const pl_experts_part *x, const pl_compute *c, size_t batch);
 
 /* Attention's scratch for caches of up to `length` positions. */
 pleach_status pl_forward_reserve(pl_workspace *w, const pl_compute *c, bool apart, size_t length,

@@ -15,6 +15,7 @@ void pl_forward_mlp(pl_forward *p, const pl_mlp_part *m)
     size_t C = w->t->config->hidden_size, from = p->from, rows = p->n - from;
     const pl_linear *down = &m->down;
     float *update = w->update + from * C;
-    pl_linear_swiglu(p->c, &m->gate, &m->up, w->norm + from * C, rows, w->gate, w->up, w->linear);
+    pl_linear_gated(p->c, &m->gate, &m->up, pl_activation_kernel(p), w->norm + from * C, rows,
+                    w->gate, w->up, w->linear);
     pl_linear_apply(p->c, &down, 1, w->gate, rows, &update, w->linear);
 }

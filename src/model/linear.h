@@ -30,11 +30,12 @@ size_t pl_linear_scratch(const pl_compute *c, const pl_linear *const *layers, si
 void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t n, const float *x,
                      size_t M, float *const *y, void *scratch);
 
-/* y [M][out] = silu(gate x) * (up x), element by element: the feed-forward part's first half. up_y
- * [M][out] is written too. The same bits as pl_linear_apply and silu_mul after it; the scratch that
- * pl_linear_apply needs for the two. */
-void pl_linear_swiglu(const pl_compute *c, const pl_linear *gate, const pl_linear *up,
-                      const float *x, size_t M, float *y, float *up_y, void *scratch);
+/* y [M][out] = act(gate x) * (up x), element by element: the feed-forward part's first half. act is
+ * the kernels' silu_mul or gelu_mul. up_y [M][out] is written too. The same bits as pl_linear_apply
+ * and act after it; the scratch that pl_linear_apply needs for the two. */
+void pl_linear_gated(const pl_compute *c, const pl_linear *gate, const pl_linear *up,
+                     pl_gate_fn *act, const float *x, size_t M, float *y, float *up_y,
+                     void *scratch);
 
 /* dst[0..in) = row `row` of W as f32: the embedding look-up. Dense and affine codings. */
 void pl_linear_row(const pl_linear *l, uint64_t row, float *dst);

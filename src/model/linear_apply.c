@@ -78,7 +78,7 @@ typedef struct plan {
     pl_linear_task tasks[PL_LINEAR_GROUP];
     size_t n, M, units, weights, own_bytes; /* own: scratch of each thread */
     uint8_t *own;
-    bool swiglu; /* two tasks, gate and up, that share their pieces */
+    pl_gate_fn *act; /* two tasks, gate and up, that share their pieces; or NULL */
     pieces pieces[PL_LINEAR_GROUP];
 } plan;
 
@@ -96,12 +96,12 @@ static void plan_pieces(plan *p, size_t i, size_t n, cursor *at)
 
 /* Returns the bytes of scratch it takes. */
 static size_t make_plan(const pl_compute *c, const pl_linear *const *layers, size_t n,
-                        const float *x, size_t M, float *const *y, bool swiglu, void *scratch,
+                        const float *x, size_t M, float *const *y, pl_gate_fn *act, void *scratch,
                         plan *p)
 {
     cursor at = {.base = scratch};
     assert(n <= PL_LINEAR_GROUP);
-    *p = (plan){.c = c, .x = x, .n = n, .M = M, .swiglu = swiglu};
+    *p = (plan){.c = c, .x = x, .n = n, .M = M, .act = act};
     for (size_t i = 0; i < n; i++) {
         p->tasks[i] = (pl_linear_task){.l = layers[i], .M = M, .y = y ? y[i] : NULL};
         plan_input(p->tasks, i, x, &at);
@@ -112,7 +112,7 @@ static size_t make_plan(const pl_compute *c, const pl_linear *const *layers, siz
     }
     p->own_bytes = (p->own_bytes + PL_ALIGNMENT - 1) / PL_ALIGNMENT * PL_ALIGNMENT;
     p->own = take(&at, p->own_bytes * (size_t)pl_pool_threads(c->pool));
-    if (swiglu)
+    if (act)
         plan_pieces(p, 0, 2, &at);
     else
         for (size_t i = 0; i < n; i++) plan_pieces(p, i, 1, &at);
@@ -122,9 +122,9 @@ static size_t make_plan(const pl_compute *c, const pl_linear *const *layers, siz
 size_t pl_linear_scratch(const pl_compute *c, const pl_linear *const *layers, size_t n, size_t M)
 {
     plan p;
-    size_t all = make_plan(c, layers, n, NULL, M, NULL, false, NULL, &p);
+    size_t all = make_plan(c, layers, n, NULL, M, NULL, NULL, NULL, &p);
     /* Partial sums exist for few rows alone, so a smaller M can need more. */
-    size_t narrow = make_plan(c, layers, n, NULL, PL_MIN(M, PL_NARROW), NULL, false, NULL, &p);
+    size_t narrow = make_plan(c, layers, n, NULL, PL_MIN(M, PL_NARROW), NULL, NULL, NULL, &p);
     return PL_MAX(all, narrow);
 }
 
@@ -162,17 +162,17 @@ static void finish(const plan *p, size_t i, size_t m, size_t first, size_t n)
 {
     const pl_linear_task *t = &p->tasks[i], *up = &p->tasks[1];
     pl_linear_task_finish(p->c, t, m, first, n);
-    if (!p->swiglu) return;
+    if (!p->act) return;
     float *y = t->y + m * t->l->w.out + first;
     pl_linear_task_finish(p->c, up, m, first, n);
-    p->c->kernels.silu_mul(y, y, up->y + m * up->l->w.out + first, n);
+    p->act(y, y, up->y + m * up->l->w.out + first, n);
 }
 
 static void finish_row(void *plan_, size_t m, int thread)
 {
     const plan *p = plan_;
     (void)thread;
-    for (size_t i = 0; i < (p->swiglu ? 1 : p->n); i++)
+    for (size_t i = 0; i < (p->act ? 1 : p->n); i++)
         finish(p, i, m, 0, p->tasks[i].l->w.out);
 }
 
@@ -185,7 +185,7 @@ static void count_units(const plan *p)
         for (size_t j = 0; j < s->n; j++) {
             size_t end = PL_MIN((j + 1) * s->width, t->l->w.out);
             size_t units = (end + t->width - 1) / t->width - j * s->width / t->width;
-            unsigned before = p->swiglu && i == 1 ? atomic_load(&s->left[j]) : 0;
+            unsigned before = p->act && i == 1 ? atomic_load(&s->left[j]) : 0;
             atomic_init(&s->left[j], before + (unsigned)(units * (t->units / t->across)));
         }
     }
@@ -201,7 +201,7 @@ static void count_down(const plan *p, size_t i, size_t u)
         size_t first = j * s->width;
         if (atomic_fetch_sub(&s->left[j], 1) > 1) continue;
         for (size_t m = 0; m < p->M; m++)
-            finish(p, p->swiglu ? 0 : i, m, first, PL_MIN(s->width, out - first));
+            finish(p, p->act ? 0 : i, m, first, PL_MIN(s->width, out - first));
     }
 }
 
@@ -232,15 +232,16 @@ void pl_linear_apply(const pl_compute *c, const pl_linear *const *layers, size_t
                      size_t M, float *const *y, void *scratch)
 {
     plan p;
-    make_plan(c, layers, n, x, M, y, false, scratch, &p);
+    make_plan(c, layers, n, x, M, y, NULL, scratch, &p);
     run_plan(&p);
 }
 
-void pl_linear_swiglu(const pl_compute *c, const pl_linear *gate, const pl_linear *up,
-                      const float *x, size_t M, float *y, float *up_y, void *scratch)
+void pl_linear_gated(const pl_compute *c, const pl_linear *gate, const pl_linear *up,
+                     pl_gate_fn *act, const float *x, size_t M, float *y, float *up_y,
+                     void *scratch)
 {
     plan p;
-    make_plan(c, (const pl_linear *const[]){gate, up}, 2, x, M, (float *const[]){y, up_y}, true,
+    make_plan(c, (const pl_linear *const[]){gate, up}, 2, x, M, (float *const[]){y, up_y}, act,
               scratch, &p);
     run_plan(&p);
 }

@@ -9,13 +9,24 @@
 #include "family.h"
 #include "rope.h"
 
+static size_t mlp_linears(const pl_mlp_part *m, const pl_linear **out)
+{
+    const pl_linear *list[] = {&m->gate, &m->up, &m->down};
+    for (size_t i = 0; out && i < PL_COUNT(list); i++) out[i] = list[i];
+    return PL_COUNT(list);
+}
+
 size_t pl_layer_linears(const pl_layer *l, const pl_linear **out)
 {
     const pl_attention_part *a = &l->attention;
-    const pl_mlp_part *m = &l->mlp;
-    const pl_linear *list[] = {&a->q, &a->k, &a->v, &a->o, &m->gate, &m->up, &m->down};
-    for (size_t i = 0; out && i < PL_COUNT(list); i++) out[i] = list[i];
-    return PL_COUNT(list);
+    const pl_experts_part *x = l->experts;
+    const pl_linear *list[] = {&a->q, &a->k, &a->v, &a->o};
+    size_t n = PL_COUNT(list);
+    for (size_t i = 0; out && i < n; i++) out[i] = list[i];
+    if (!x) return n + mlp_linears(&l->mlp, out ? out + n : NULL);
+    for (uint32_t e = 0; e < x->n; e++) n += mlp_linears(&x->experts[e], out ? out + n : NULL);
+    if (x->has_shared) n += mlp_linears(&x->shared, out ? out + n : NULL);
+    return n;
 }
 
 static pleach_status bind_rope(const pl_rope_config *config, pl_transformer *t, pleach_error *err)
@@ -39,7 +50,8 @@ static pleach_status bind_ends(const pleach_checkpoint *c, pl_transformer *t, pl
     if (g->tie_embeddings) t->head = t->embedding;
     else
         PL_TRY(pl_bind_linear(c, "lm_head", g->vocab_size, g->hidden_size, false, &t->head, err));
-    return pl_bind_vector(c, "model.norm.weight", g->hidden_size, &t->final_norm, err);
+    return pl_bind_vector(c, "model.norm.weight", g->hidden_size, g->norm_offset, &t->final_norm,
+                          err);
 }
 
 static pleach_status bind(const pleach_checkpoint *c, pl_transformer *t, pleach_error *err)
@@ -47,6 +59,7 @@ static pleach_status bind(const pleach_checkpoint *c, pl_transformer *t, pleach_
     const pl_config *g = t->config;
     PL_TRY(bind_ends(c, t, err));
     PL_TRY(bind_rope(&g->rope, t, err));
+    if (g->rope_local.dims) PL_TRY(bind_rope(&g->rope_local, t, err));
     t->layers = pl_calloc(g->n_layers, sizeof *t->layers);
     if (!t->layers) return pl_fail_memory(err, "model", g->n_layers * sizeof *t->layers);
     for (uint32_t i = 0; i < g->n_layers; i++)
@@ -70,13 +83,33 @@ pleach_status pl_transformer_open(const pleach_checkpoint *c, pl_transformer **o
     return status;
 }
 
+static void close_mlp(pl_mlp_part *m)
+{
+    pl_linear_close(&m->gate);
+    pl_linear_close(&m->up);
+    pl_linear_close(&m->down);
+}
+
+static void close_experts(pl_experts_part *x)
+{
+    if (!x) return;
+    for (uint32_t e = 0; e < x->n; e++) close_mlp(&x->experts[e]);
+    close_mlp(&x->shared);
+    pl_linear_close(&x->router);
+    pl_linear_close(&x->shared_gate);
+    pl_free(x->experts);
+    pl_free(x);
+}
+
 static void close_layer(pl_layer *l)
 {
     pl_attention_part *a = &l->attention;
-    pl_mlp_part *m = &l->mlp;
-    pl_linear *linears[] = {&a->q, &a->k, &a->v, &a->o, &m->gate, &m->up, &m->down};
+    pl_linear *linears[] = {&a->q, &a->k, &a->v, &a->o};
     for (size_t i = 0; i < PL_COUNT(linears); i++) pl_linear_close(linears[i]);
-    float *norms[] = {l->input_norm, l->post_norm, a->q_norm, a->k_norm};
+    close_mlp(&l->mlp);
+    close_experts(l->experts);
+    float *norms[] = {l->input_norm, l->post_norm, l->mixed_norm, l->fed_norm,
+                      a->q_norm,     a->k_norm};
     for (size_t i = 0; i < PL_COUNT(norms); i++) pl_free(norms[i]);
 }
 
@@ -91,4 +124,11 @@ void pl_transformer_close(pl_transformer *t)
     pl_free(t->layers);
     pl_free(t->final_norm);
     pl_free(t);
+}
+
+void pl_transformer_embed(const pl_transformer *t, uint64_t id, float *x)
+{
+    float scale = t->config->embedding_scale;
+    pl_linear_row(&t->embedding, id, x);
+    for (uint32_t i = 0; scale > 0 && i < t->config->hidden_size; i++) x[i] *= scale;
 }

@@ -17,15 +17,29 @@ typedef struct pl_attention_part {
     uint32_t rope;          /* which of the model's rotary embeddings */
 } pl_attention_part;
 
-/* down(silu(gate x) * up x) */
+/* down(act(gate x) * up x) */
 typedef struct pl_mlp_part {
     pl_linear gate, up, down;
 } pl_mlp_part;
 
+/* A mixture of experts: of those that the router ranks first for a token, the sum by its weights. A
+ * shared expert sees every token, times sigmoid(shared_gate x). */
+typedef struct pl_experts_part {
+    pl_linear router; /* [n][C] */
+    uint32_t n, used;
+    bool renormalise;     /* the weights of those used sum to 1 */
+    pl_mlp_part *experts; /* [n] */
+    bool has_shared;
+    pl_mlp_part shared;
+    pl_linear shared_gate; /* [1][C] */
+} pl_experts_part;
+
 typedef struct pl_layer {
     float *input_norm, *post_norm; /* [C], before mixing and before feeding forward */
+    float *mixed_norm, *fed_norm;  /* [C], of what either adds to the stream; or NULL */
     pl_attention_part attention;
-    pl_mlp_part mlp;
+    pl_mlp_part mlp;          /* one of these feeds forward: */
+    pl_experts_part *experts; /* where not NULL; owned */
 } pl_layer;
 
 /* A layer's linear layers that are modules of its config (format/modules.c), in that order; `out`
@@ -56,6 +70,8 @@ typedef struct pl_transformer {
 pleach_status pl_transformer_open(const pleach_checkpoint *c, pl_transformer **out,
                                   pleach_error *err);
 void pl_transformer_close(pl_transformer *t);
+/* The embedding of a token as the first layer meets it, x [C]. */
+void pl_transformer_embed(const pl_transformer *t, uint64_t id, float *x);
 
 /* Scratch memory for up to `batch` tokens at once; one per session. */
 typedef struct pl_workspace pl_workspace;

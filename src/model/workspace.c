@@ -11,7 +11,9 @@ static size_t linear_scratch(const pl_transformer *t, const pl_compute *c, size_
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
         const pl_layer *l = &t->layers[i];
         most = PL_MAX(most, pl_forward_attention_scratch(&l->attention, c, batch));
-        most = PL_MAX(most, pl_forward_mlp_scratch(&l->mlp, c, batch));
+        size_t feed = l->experts ? pl_forward_experts_scratch(l->experts, c, batch)
+                                 : pl_forward_mlp_scratch(&l->mlp, c, batch);
+        most = PL_MAX(most, feed);
     }
     return most;
 }
@@ -22,16 +24,27 @@ typedef struct array {
     size_t width;
 } array;
 
-enum { ARRAYS = 9 + 2 * PL_MAX_ROPES };
+enum { ARRAYS = 12 + 2 * PL_MAX_ROPES };
 
 /* Every array that the model's parts use. */
 static size_t list_arrays(pl_workspace *w, array list[ARRAYS])
 {
     const pl_config *g = w->t->config;
     size_t C = g->hidden_size, Q = (size_t)g->n_heads * g->head_dim;
-    size_t K = (size_t)g->n_kv_heads * g->head_dim, I = g->intermediate_size, n = 0;
-    const array all[] = {{&w->x, C},     {&w->norm, C}, {&w->update, C}, {&w->q, Q}, {&w->mixed, Q},
-                         {&w->k, K},     {&w->v, K},    {&w->gate, I},   {&w->up, I}};
+    size_t K = (size_t)g->n_kv_heads * g->head_dim, n = 0, experts = g->n_experts > 0;
+    size_t I = PL_MAX(g->intermediate_size, PL_MAX(g->expert_size, g->shared_expert_size));
+    const array all[] = {{&w->x, C},
+                         {&w->norm, C},
+                         {&w->update, C},
+                         {&w->q, Q},
+                         {&w->mixed, Q},
+                         {&w->k, K},
+                         {&w->v, K},
+                         {&w->gate, I},
+                         {&w->up, I},
+                         {&w->gathered, experts * C},
+                         {&w->expert_out, experts * C},
+                         {&w->shared_gate, experts}};
     for (size_t i = 0; i < PL_COUNT(all); i++)
         if (all[i].width) list[n++] = all[i];
     for (uint32_t i = 0; i < w->t->n_ropes; i++) {
@@ -62,8 +75,13 @@ pleach_status pl_workspace_open(const pl_transformer *t, const pl_compute *c, si
         pl_workspace_close(w);
         return pl_fail_memory(err, "workspace", asked);
     }
-    *out = w;
-    return PLEACH_OK;
+    const pl_config *g = t->config;
+    pleach_status status = PLEACH_OK;
+    if (g->n_experts)
+        status = pl_routes_open(&w->routes, batch, g->n_experts, g->n_experts_used, err);
+    if (status == PLEACH_OK) *out = w;
+    else pl_workspace_close(w);
+    return status;
 }
 
 void pl_workspace_close(pl_workspace *w)
@@ -72,6 +90,7 @@ void pl_workspace_close(pl_workspace *w)
     if (!w) return;
     size_t n = list_arrays(w, list);
     for (size_t i = 0; i < n; i++) pl_free(*list[i].at);
+    pl_routes_close(&w->routes);
     pl_free(w->linear);
     pl_free(w->attention);
     pl_free(w);

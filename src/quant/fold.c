@@ -65,15 +65,16 @@ static void *replace(pl_fold *f, const pl_tensor *t, pl_dtype type)
     return data;
 }
 
-/* Ones are exact in every type; a norm keeps its own. */
+/* What makes a gain of one is exact in every type; a norm keeps its own. */
 static pleach_status replace_gain(pl_fold *f, const pl_tensor *t, pleach_error *err)
 {
+    const float one = 1 - f->norm_offset;
     pl_dtype type = t->type == PL_F16 || t->type == PL_BF16 ? t->type : PL_F32;
     void *ones = replace(f, t, type);
     if (!ones) return pl_fail_memory(err, t->name, f->width * sizeof(float));
     for (size_t i = 0; i < f->width; i++) {
-        if (type == PL_F32) ((float *)ones)[i] = 1;
-        else ((uint16_t *)ones)[i] = type == PL_F16 ? pl_f32_to_fp16(1) : pl_f32_to_bf16(1);
+        if (type == PL_F32) ((float *)ones)[i] = one;
+        else ((uint16_t *)ones)[i] = type == PL_F16 ? pl_f32_to_fp16(one) : pl_f32_to_bf16(one);
     }
     return PLEACH_OK;
 }
@@ -85,6 +86,7 @@ static pleach_status fold_gain(pl_fold *f, const pleach_checkpoint *source, cons
     PL_FAIL_IF(!t, err, PLEACH_ERR_MISSING, "%s: tensor %s is missing", pl_checkpoint_path(source),
                name);
     PL_TRY(read_vector(f, t, gain, err));
+    for (size_t i = 0; i < f->width; i++) gain[i] += f->norm_offset;
     return replace_gain(f, t, err);
 }
 
@@ -129,7 +131,11 @@ pleach_status pl_fold_open(pl_fold *f, const pleach_checkpoint *source, const pl
                            uint64_t seed, pleach_error *err)
 {
     const size_t C = config->hidden_size, L = config->n_layers;
-    *f = (pl_fold){.width = C, .n_layers = L,
+    PL_FAIL_IF(config->post_norms || config->n_experts, err, PLEACH_ERR_UNSUPPORTED,
+               "folding is not supported in %s models: %s", config->arch_name,
+               config->post_norms ? "norms lie between their layers and the stream"
+                                  : "routers read the stream");
+    *f = (pl_fold){.width = C, .n_layers = L, .norm_offset = config->norm_offset,
                    .rotation = {pl_rotation_block(C), pl_mix64(pl_mix64(seed)) >> 11}};
     float *signs = f->rotation.block ? pl_alloc(C, sizeof *signs) : NULL;
     f->gains = pl_alloc((2 * L + 1) * C, sizeof *f->gains);

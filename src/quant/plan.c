@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "budget.h"
+#include "calibrate/calibrate.h"
 #include "calibrate/statistics.h"
 #include "calibrate/text.h"
 #include "calibration.h"
@@ -432,6 +433,7 @@ static pleach_status plan_all(pl_plan *plan, pleach_error *err)
     plan->feedback = plan_feedback(&plan->settings);
     PL_TRY(pl_pool_open(plan->settings.threads, &plan->pool, err));
     PL_TRY(pl_checkpoint_config(plan->source, &plan->config, err));
+    if (plan->feedback.inputs) PL_TRY(pl_calibrate_check(plan->config, err));
     if (plan->settings.rotate == PLEACH_ROTATE_FOLD)
         PL_TRY(pl_fold_open(&plan->fold, plan->source, plan->config, plan->settings.seed, err));
     PL_TRY(list_modules(plan, err));

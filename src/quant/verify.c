@@ -102,6 +102,10 @@ static void verify_layer_vectors(verifier *v, const pl_config *c, uint32_t layer
     const char *prefix = "model.layers";
     verify_vector(v, c->hidden_size, "%s.%u.input_layernorm.weight", prefix, layer);
     verify_vector(v, c->hidden_size, "%s.%u.post_attention_layernorm.weight", prefix, layer);
+    if (c->post_norms) {
+        verify_vector(v, c->hidden_size, "%s.%u.pre_feedforward_layernorm.weight", prefix, layer);
+        verify_vector(v, c->hidden_size, "%s.%u.post_feedforward_layernorm.weight", prefix, layer);
+    }
     if (c->qk_norm) {
         verify_vector(v, c->head_dim, "%s.%u.self_attn.q_norm.weight", prefix, layer);
         verify_vector(v, c->head_dim, "%s.%u.self_attn.k_norm.weight", prefix, layer);

@@ -127,9 +127,12 @@ bad_gguf("tensor-twice", gguf([], [tensor("w", F32, [8]), tensor("w", F32, [8], 
 bad_gguf("no-architecture", gguf([], [tensor("w", F32, [8])], 32), "general.architecture is missing")
 bad_gguf("architecture", gguf([value("general.architecture", STRING, string("rwkv"))],
                               [tensor("w", F32, [8])], 32), "architecture rwkv is not supported")
-bad_gguf("experts", gguf([value("general.architecture", STRING, string("llama")),
-                          value("llama.expert_count", U32, struct.pack("<I", 8))],
-                         [tensor("w", F32, [8])], 32), "8 experts are not supported")
+bad_gguf("experts", gguf([value("general.architecture", STRING, string("qwen2"))] +
+                         [value("qwen2." + key, U32, struct.pack("<I", 8)) for key in (
+                             "block_count", "embedding_length", "feed_forward_length",
+                             "attention.head_count", "context_length", "attention.key_length",
+                             "attention.value_length", "expert_count")],
+                         [tensor("w", F32, [8])], 32), "8 experts are not supported in qwen2")
 
 # ---- folders -------------------------------------------------------------------------------------
 

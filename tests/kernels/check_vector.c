@@ -181,6 +181,56 @@ static void check_silu_gradient(check *t, const pl_kernels *c, const pl_kernels 
     check_end(t);
 }
 
+/* GELU by its tanh formula: value, and slope. */
+static double gelu(double x, double *slope)
+{
+    double a = 2 * sqrt(2 / 3.14159265358979323846), b = a * 0.044715;
+    double s = 1 / (1 + exp(-x * (a + b * x * x)));
+    *slope = s + x * s * (1 - s) * (a + 3 * b * x * x);
+    return x * s;
+}
+
+static void check_gelu(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->gelu_mul != c->gelu_mul, "gelu_mul")) return;
+    for (int round = 0; check_round(t, round, 100); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *gate = numbers(t, n), *up = numbers(t, n), *dy = numbers(t, n);
+        float *want[3], *got[3];
+        for (int i = 0; i < 3; i++) {
+            want[i] = check_buffer(t, n * 4, 4);
+            got[i] = check_buffer(t, n * 4, 4);
+        }
+        for (size_t i = 0; i < n; i++) {
+            gate[i] = (float)(check_normal(t) * (round % 3 ? 3 : 60));
+            up[i] = (float)check_normal(t);
+            dy[i] = (float)check_normal(t);
+        }
+        c->gelu_mul(want[0], gate, up, n);
+        isa->gelu_mul(got[0], gate, up, n);
+        c->gelu_gradient(want[1], want[2], gate, up, dy, n);
+        isa->gelu_gradient(got[1], got[2], gate, up, dy, n);
+        for (int i = 0; i < 3; i++) check_same(t, got[i], want[i], n * 4);
+        for (size_t i = 0; i < n; i++) {
+            double x = (double)gate[i], slope, value = gelu(x, &slope);
+            double v[3] = {value * (double)up[i], (double)dy[i] * (double)up[i] * slope,
+                           (double)dy[i] * value};
+            /* The exponent is off by some units of its own size. */
+            double size = (1 + fabs(x * (1 + x * x))) * (1 + fabs(x) + x * x);
+            for (int k = 0; k < 3; k++) {
+                double most = fmax(fabs(v[k]), k == 1 ? fabs((double)dy[i] * (double)up[i]) : 0);
+                double bound = 16 * FLT_EPSILON * fmin(size, 100) * most + FLT_MIN * 1e3;
+                check_close(t, &want[k][i], &v[k], &bound, 1);
+            }
+        }
+    }
+    check_release(t);
+    float *gate = numbers(t, 1536), *up = numbers(t, 1536), *dst = numbers(t, 1536);
+    check_bench(t, 1536e-9, "Gop/s") isa->gelu_mul(dst, gate, up, 1536);
+    check_end(t);
+}
+
 void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     check_dot(t, c, isa);
@@ -189,4 +239,5 @@ void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_softmax(t, c, isa);
     check_silu_mul(t, c, isa);
     check_silu_gradient(t, c, isa);
+    check_gelu(t, c, isa);
 }

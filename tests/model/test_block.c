@@ -10,7 +10,8 @@
 enum { N = 150 }; /* more than two tiles of attention, and a rest */
 
 static const char *const checkpoints[] = {"llama-tied",   "llama-rope3", "qwen2-bias",
-                                          "qwen3-qknorm", "mistral-swa", "llama-packed"};
+                                          "qwen3-qknorm", "mistral-swa", "llama-packed",
+                                          "gemma3"};
 
 /* llama-rope3 gets yarn's factor of cos and sin as well. */
 static pleach_model *open_checkpoint(const char *name, int threads)

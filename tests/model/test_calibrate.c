@@ -16,7 +16,7 @@
 enum { CHUNK = 48, TOKENS = 2 * CHUNK + 40 }; /* two chunks and a shorter one */
 
 static const char *const checkpoints[] = {"llama-tied", "mistral-swa", "qwen2-bias",
-                                          "qwen3-qknorm", "llama-rope3"};
+                                          "qwen3-qknorm", "llama-rope3", "gemma3"};
 static char scratch[] = "/tmp/pleach-calibrate-XXXXXX";
 static int32_t ids[TOKENS];
 

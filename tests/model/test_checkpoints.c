@@ -6,8 +6,8 @@
 
 #include "base/cpu.h"
 
-static const char *const dense[] = {"llama-tied", "llama-rope3", "qwen2-bias", "qwen3-qknorm",
-                                    "mistral-swa"};
+static const char *const families[] = {"llama-tied",  "llama-rope3", "qwen2-bias", "qwen3-qknorm",
+                                       "mistral-swa", "gemma3",      "qwen3-moe"};
 
 static void checkpoint_path(char path[512], const char *name)
 {
@@ -71,13 +71,13 @@ static void check_close_on_levels(const char *path, const char *name)
     }
 }
 
-static void dense_checkpoints_match(void **state)
+static void checkpoints_match(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < PL_COUNT(dense); i++) {
+    for (size_t i = 0; i < PL_COUNT(families); i++) {
         char path[512];
-        checkpoint_path(path, dense[i]);
-        check_close_on_levels(path, dense[i]);
+        checkpoint_path(path, families[i]);
+        check_close_on_levels(path, families[i]);
     }
 }
 
@@ -182,6 +182,8 @@ static void bits_are_the_same_for_threads_and_cuts(void **state)
     (void)state;
     bits_depend_on_nothing("llama-tied", PLEACH_ARITH_INT16);
     bits_depend_on_nothing("mistral-swa", PLEACH_ARITH_INT16);
+    bits_depend_on_nothing("gemma3", PLEACH_ARITH_INT16);
+    bits_depend_on_nothing("qwen3-moe", PLEACH_ARITH_INT16);
     bits_depend_on_nothing("llama-packed", PLEACH_ARITH_INT16);
     bits_depend_on_nothing("llama-packed", PLEACH_ARITH_BF16);
 }
@@ -326,7 +328,7 @@ static void models_tell_what_they_are(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_checkpoints_match),
+        cmocka_unit_test(checkpoints_match),
         cmocka_unit_test(packed_checkpoint_matches_dequantised),
         cmocka_unit_test(packed_checkpoint_is_close),
         cmocka_unit_test(bits_are_the_same_for_threads_and_cuts),

@@ -48,6 +48,8 @@ static void the_answer_is_always_the_same(void **state)
     (void)state;
     check_answers("qwen3-qknorm");
     check_answers("mistral-swa");
+    check_answers("gemma3");
+    check_answers("qwen3-moe");
 }
 
 /* ---- near to f32 ----------------------------------------------------------------------------- */

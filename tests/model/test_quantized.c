@@ -5,7 +5,7 @@
 #include "quantised_model.h"
 
 static const char *const names[] = {"llama-tied", "llama-rope3", "qwen2-bias", "qwen3-qknorm",
-                                    "mistral-swa"};
+                                    "mistral-swa", "gemma3", "qwen3-moe"};
 static double quantised_distance(const char *name, const golden *g, uint32_t bits,
                                    pleach_rotate rotate)
 {

@@ -156,7 +156,7 @@ static void a_written_config_reads_back(void **state)
     (void)state;
     static const char *const paths[] = {
         CHECKPOINTS "llama-rope3", CHECKPOINTS "mistral-swa", CHECKPOINTS "qwen2-bias",
-        CHECKPOINTS "qwen3-qknorm", PLEACH_TEST_DATA "/golden/formats/tiny-llama.gguf"};
+        CHECKPOINTS "qwen3-qknorm", CHECKPOINTS "gemma3", CHECKPOINTS "qwen3-moe", PLEACH_TEST_DATA "/golden/formats/tiny-llama.gguf"};
     for (size_t i = 0; i < PL_COUNT(paths); i++) {
         pleach_checkpoint *c = open_folder(paths[i]);
         pleach_error err;
@@ -170,6 +170,15 @@ static void a_written_config_reads_back(void **state)
         for (uint32_t l = 0; l < first.n_layers; l++)
             assert_int_equal(pl_config_window(&again, l), pl_config_window(&first, l));
         assert_same_rope(&again.rope, &first.rope);
+        assert_same_rope(&again.rope_local, &first.rope_local);
+        assert_true(again.query_scalar == first.query_scalar);
+        assert_true(again.embedding_scale == first.embedding_scale);
+        assert_int_equal(again.activation, first.activation);
+        assert_int_equal(again.n_experts, first.n_experts);
+        assert_int_equal(again.n_experts_used, first.n_experts_used);
+        assert_int_equal(again.expert_size, first.expert_size);
+        assert_int_equal(again.expert_renormalise, first.expert_renormalise);
+        assert_int_equal(pl_config_module_count(&again), pl_config_module_count(&first));
         assert_true(again.rms_norm_eps == first.rms_norm_eps);
         assert_int_equal(again.vocab_size, first.vocab_size);
         assert_int_equal(again.head_dim, first.head_dim);

@@ -245,6 +245,69 @@ static void yarn_has_its_attention_factor(void **state)
     assert_true(r.factor == 4);
 }
 
+/* ---- families ------------------------------------------------------------------------------ */
+
+#define GEMMA3 "\"architectures\":[\"Gemma3ForCausalLM\"]"
+#define QWEN3_MOE "\"architectures\":[\"Qwen3MoeForCausalLM\"]"
+#define MIXTRAL "\"architectures\":[\"MixtralForCausalLM\"]"
+
+static void gemma_has_its_own(void **state)
+{
+    (void)state;
+    pl_config c = read("{" GEMMA3 ",\"num_hidden_layers\":7,\"sliding_window\":32}");
+    assert_true(c.norm_offset == 1 && c.post_norms && c.qk_norm && c.tie_embeddings);
+    assert_true(c.embedding_scale == 8 && c.query_scalar == 256 && c.final_soft_cap == 0);
+    assert_int_equal(c.activation, PL_ACTIVATION_GELU_TANH);
+    assert_true(c.head_dim == 256 && c.rope.theta == 1e6 && c.rope_local.theta == 1e4);
+    assert_int_equal(pl_config_window(&c, 4), 32);
+    assert_int_equal(pl_config_window(&c, 5), 0);
+    assert_int_equal(pl_config_window(&c, 6), 32);
+    c = read("{" GEMMA3 ",\"sliding_window_pattern\":2,\"rope_local_base_freq\":500,"
+             "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8},"
+             "\"final_logit_softcapping\":30}");
+    assert_true(c.layer[0].slides && !c.layer[1].slides && c.final_soft_cap == 30);
+    assert_true(c.rope.kind == PL_ROPE_LINEAR && c.rope.factor == 8);
+    assert_true(c.rope_local.kind == PL_ROPE_DEFAULT && c.rope_local.theta == 500);
+    c = read("{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"eos_token_id\":[1,106],"
+             "\"text_config\":{\"hidden_size\":2560,\"intermediate_size\":10240,"
+             "\"num_hidden_layers\":34,\"sliding_window\":1024}}");
+    assert_true(c.arch == PL_ARCH_GEMMA3 && c.vocab_size == 262208 && c.hidden_size == 2560);
+    assert_true(c.n_heads == 8 && c.n_kv_heads == 4 && c.n_end_tokens == 2);
+    refuse("{" GEMMA3 ",\"attn_logit_softcapping\":50}", "attn_logit_softcapping is not supported");
+    refuse("{" GEMMA3 ",\"use_bidirectional_attention\":true}", "use_bidirectional_attention");
+    refuse("{" GEMMA3 ",\"hidden_activation\":\"relu\"}", "hidden_activation relu");
+    refuse("{\"architectures\":[\"Gemma3ForConditionalGeneration\"]}", "text_config is nothing");
+}
+
+static void experts_are_where_the_config_has_them(void **state)
+{
+    (void)state;
+    pl_config c = read("{" QWEN3_MOE ",\"num_experts\":16,\"num_experts_per_tok\":4,"
+                       "\"moe_intermediate_size\":24,\"mlp_only_layers\":[1]}");
+    assert_true(c.n_experts == 16 && c.n_experts_used == 4 && c.expert_size == 24);
+    assert_true(!c.expert_renormalise && c.layer[0].experts && !c.layer[1].experts);
+    assert_int_equal(pl_config_module_count(&c), 2 + 2 * (4 + 3 * 16) + 7);
+    pl_module m;
+    pl_config_module(&c, 1 + 4 + 3 * 15 + 2, &m);
+    assert_string_equal(m.name, "model.layers.0.mlp.experts.15.down_proj");
+    assert_true(m.out == 64 && m.in == 24 && m.role == PL_ROLE_FEED_OUT && m.expert);
+    assert_int_equal(m.input, 2 + 2 * 15 + 1);
+    pl_config_module(&c, 1 + 4 + 3 * 16 + 4, &m);
+    assert_string_equal(m.name, "model.layers.1.mlp.gate_proj");
+    assert_true(m.out == 96 && !m.expert);
+    c = read("{" QWEN3_MOE ",\"num_local_experts\":8,\"decoder_sparse_step\":2,"
+             "\"norm_topk_prob\":true}");
+    assert_true(c.n_experts == 8 && c.expert_renormalise && c.expert_size == 768);
+    assert_true(!c.layer[0].experts && c.layer[1].experts && !c.layer[2].experts);
+    c = read("{" MIXTRAL "}");
+    assert_true(c.n_experts == 8 && c.n_experts_used == 2 && c.expert_size == 96);
+    assert_true(c.expert_renormalise && c.rope.theta == 1e6 && c.sliding_window == 0);
+    refuse("{" QWEN3_MOE ",\"num_experts\":4,\"num_experts_per_tok\":5}",
+           "num_experts_per_tok is 5, expected 1 to 4");
+    refuse("{" QWEN3_MOE ",\"mlp_only_layers\":[3]}", "mlp_only_layers entry 0 is no layer");
+    refuse("{" QWEN3_MOE ",\"num_experts\":100000}", "num_experts is 100000");
+}
+
 /* ---- modules ------------------------------------------------------------------------------- */
 
 static void modules_cover_the_model(void **state)
@@ -283,6 +346,8 @@ int main(void)
         cmocka_unit_test(theta_is_found_in_both_places),
         cmocka_unit_test(scaling_kinds_are_told_apart),
         cmocka_unit_test(yarn_has_its_attention_factor),
+        cmocka_unit_test(gemma_has_its_own),
+        cmocka_unit_test(experts_are_where_the_config_has_them),
         cmocka_unit_test(modules_cover_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -590,7 +590,7 @@ static void check_swiglu(const layer *gate, const layer *up, pleach_arith arith,
     for (size_t M = 1; M <= MOST; M += step) {
         c.pool = pool_of(1 + (int)(M % 4));
         void *scratch = pl_alloc(pl_linear_scratch(&c, both, 2, M), 1);
-        pl_linear_swiglu(&c, both[0], both[1], x + (MOST - M) * in, M, y, spare, scratch);
+        pl_linear_gated(&c, both[0], both[1], c.kernels.silu_mul, x + (MOST - M) * in, M, y, spare, scratch);
         assert_memory_equal(y, want + (MOST - M) * out, M * out * sizeof *y);
         pl_free(scratch);
     }
