@@ -267,9 +267,12 @@ static bool after_call(pl_answer *a, bool last)
         skip(s, 1);
         return true;
     }
-    pl_match end = pl_match_marker(p, n, CALL_END, last);
-    pl_match next = pl_match_marker(p, n, marker, last);
-    if (end == PL_MATCH_PART || next == PL_MATCH_PART) return false;
+    pl_match end = pl_match_marker(p, n, CALL_END, false);
+    pl_match next = pl_match_marker(p, n, marker, false);
+    if (end == PL_MATCH_PART || next == PL_MATCH_PART) {
+        if (last) skip(s, n); /* a marker that was cut off */
+        return false;
+    }
     if (end == PL_MATCH_ALL) {
         s->open = false;
         skip(s, strlen(CALL_END));

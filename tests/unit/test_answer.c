@@ -169,6 +169,8 @@ static void hermes_calls(void **state)
         {"<tool_call>\n{\"name\":\"f\",\"arguments\":{\"s\":\"a\\u00", "F:fA:{\"s\":\"a\\u00"},
         {"<tool_call>\n{\"name\":\"f\",\"argum", "C:<tool_call>\n{\"name\":\"f\",\"argum"},
         {"text \n<tool", "C:text \n<tool"},
+        {"<tool_call>{\"name\":\"f\"}\n</tool_c", "F:fA:{}"},
+        {"<tool_call>{\"name\":\"f\"}</tool_call>\n<tool_", "F:fA:{}"},
         {"text\n", "C:text\n"},
         {"text\n<tool_call>\n ", "C:text\n<tool_call>\n "},
         /* none */
