@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "pleach/model.h"
+#include "pleach/session.h"
 
 enum { MOST_REPEATS = 100 };
 
@@ -27,6 +27,16 @@ int measure_writing(size_t repeats, rate *roof);
 /* Tokens per second of a model's linear layers alone. */
 pleach_status measure_linears(const pleach_model *m, size_t tokens, size_t repeats, rate *out,
                               pleach_error *err);
+
+/* Tokens per second together of so many requests side by side, greedy at temperature 0. */
+pleach_status measure_streams(const pleach_model *m, const pleach_session_settings *session,
+                              size_t streams, size_t tokens, float temperature, size_t repeats,
+                              rate *out, pleach_error *err);
+/* First tokens per second of a request of `prefix` tokens and 16 of its own: computed whole, and
+ * where others that began alike came before. */
+pleach_status measure_prefix(const pleach_model *m, const pleach_session_settings *session,
+                             size_t prefix, size_t repeats, rate *without, rate *with,
+                             pleach_error *err);
 
 typedef struct bench_kernels_options {
     size_t repeats;

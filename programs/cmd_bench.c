@@ -17,7 +17,7 @@
 
 typedef struct bench_values {
     const char *path;
-    int64_t repeats, generated, sequences;
+    int64_t repeats, generated, sequences, streams;
     int json, tune;
     model_values model;
     session_values session;
@@ -140,11 +140,39 @@ static pleach_status bytes_per_token(const char *path, uint64_t *bytes, pleach_e
 
 static const size_t prompt_sizes[] = {8, 64, 512};
 
+enum { MOST_STREAMS = 64, MOST_DOUBLINGS = 7, PREFIX = 2000 };
+
 typedef struct report {
     rate prompt[PL_COUNT(prompt_sizes)]; /* best 0: longer than the context */
     rate generation, batch, linear, roof; /* linear, roof: of this processor alone */
+    rate greedy[MOST_DOUBLINGS], sampled[MOST_DOUBLINGS]; /* of 1, 2, 4, .. streams */
+    rate first_whole, first_kept;
+    size_t prefix; /* 0: not measured */
     uint64_t token_bytes;
 } report;
+
+/* Streams of the so-manieth measurement: 1, 2, 4, .. and what was asked for; 0: past that. */
+static size_t streams_at(const bench_values *v, size_t i)
+{
+    size_t n = (size_t)1 << i, most = (size_t)v->streams;
+    return n <= most ? n : n / 2 < most ? most : 0;
+}
+
+static pleach_status time_streams(const bench_values *v, const bench *b, size_t context,
+                                  report *out, pleach_error *err)
+{
+    pleach_session_settings set;
+    size_t tokens = (size_t)v->generated;
+    session_settings(&v->session, &set);
+    for (size_t i = 0, n; i < MOST_DOUBLINGS && (n = streams_at(v, i)); i++) {
+        PL_TRY(measure_streams(b->model, &set, n, tokens, 0, b->repeats, &out->greedy[i], err));
+        PL_TRY(measure_streams(b->model, &set, n, tokens, 1, b->repeats, &out->sampled[i], err));
+    }
+    if (context < PREFIX + 20) return PLEACH_OK;
+    out->prefix = PREFIX;
+    return measure_prefix(b->model, &set, PREFIX, b->repeats, &out->first_whole, &out->first_kept,
+                          err);
+}
 
 static pleach_status measure(const bench_values *v, bench *b, size_t context, report *out,
                              pleach_error *err)
@@ -163,6 +191,7 @@ static pleach_status measure(const bench_values *v, bench *b, size_t context, re
             PL_TRY(time_prompt(b, prompt_sizes[i], &out->prompt[i], err));
     PL_TRY(time_generation(b, (size_t)v->generated, &out->generation, err));
     if (b->sequences > 1) PL_TRY(time_batch(b, (size_t)v->generated, &out->batch, err));
+    if (v->streams > 0) PL_TRY(time_streams(v, b, context, out, err));
     return bytes_per_token(v->path, &out->token_bytes, err);
 }
 
@@ -176,6 +205,17 @@ static double roof_share(const report *r)
 static double linear_share(const report *r)
 {
     return r->generation.best / r->linear.best;
+}
+
+static void print_streams(const bench_values *v, const report *r)
+{
+    for (size_t i = 0, n; i < MOST_DOUBLINGS && (n = streams_at(v, i)); i++)
+        printf("%3zu streams   %9.2f %9.2f tokens/s together; drawn with top-p %.2f %.2f\n", n,
+               r->greedy[i].best, r->greedy[i].median, r->sampled[i].best, r->sampled[i].median);
+    if (r->prefix)
+        printf("first token   %9.2f %9.2f ms after %zu kept ones; %.2f %.2f ms after none\n",
+               1e3 / r->first_kept.best, 1e3 / r->first_kept.median, r->prefix,
+               1e3 / r->first_whole.best, 1e3 / r->first_whole.median);
 }
 
 static void print_report(const bench_values *v, const bench *b, const report *r)
@@ -196,6 +236,7 @@ static void print_report(const bench_values *v, const bench *b, const report *r)
     if (b->sequences > 1)
         printf("%3zu sequences %9.2f %9.2f tokens/s together\n", b->sequences, r->batch.best,
                r->batch.median);
+    print_streams(v, r);
     if (b->device) {
         printf("weights       %9.2f MB a token, %.2f GB/s of them\n", (double)r->token_bytes * 1e-6,
                (double)r->token_bytes * r->generation.best * 1e-9);
@@ -213,6 +254,22 @@ static void print_report(const bench_values *v, const bench *b, const report *r)
 static json_t *rate_json(const rate *r)
 {
     return json_pack("{s:o, s:o}", "best", json_number(r->best), "median", json_number(r->median));
+}
+
+static void add_streams_json(json_t *o, const bench_values *v, const report *r)
+{
+    json_t *streams = json_array();
+    for (size_t i = 0, n; i < MOST_DOUBLINGS && (n = streams_at(v, i)); i++)
+        json_array_append_new(streams,
+                              json_pack("{s:I, s:o, s:o}", "streams", (json_int_t)n, "greedy",
+                                        rate_json(&r->greedy[i]), "drawn",
+                                        rate_json(&r->sampled[i])));
+    json_object_set_new(o, "streams", streams);
+    if (r->prefix)
+        json_object_set_new(o, "first_tokens_per_second",
+                            json_pack("{s:I, s:o, s:o}", "prefix", (json_int_t)r->prefix, "kept",
+                                      rate_json(&r->first_kept), "whole",
+                                      rate_json(&r->first_whole)));
 }
 
 static int print_report_json(const bench_values *v, const bench *b, const report *r)
@@ -239,6 +296,7 @@ static int print_report_json(const bench_values *v, const bench *b, const report
         json_object_set_new(o, "sequences", json_integer((json_int_t)b->sequences));
         json_object_set_new(o, "together", rate_json(&r->batch));
     }
+    if (o && v->streams > 0) add_streams_json(o, v, r);
     if (o && b->device) {
         static const char *const processor[] = {"threads", "cpu", "arith", "linear_layers",
                                                 "linear_share", "memory_bytes_per_second",
@@ -300,7 +358,7 @@ static int bench_model(const bench_values *v, const pleach_model *m)
 static int check_without_model(const bench_values *v)
 {
     static const char *const unused[] = {"ctx",    "kv",    "kv-recent",      "tokens",
-                                         "arith", "sequences", "batch-invariant"};
+                                         "arith", "sequences", "streams", "batch-invariant"};
     for (size_t i = 0; i < PL_COUNT(unused); i++)
         if (options_given(&bench_command, v, unused[i]))
             return fail_usage("bench: --%s says how a model runs: %s has no use for it", unused[i],
@@ -381,6 +439,13 @@ static const option options[] = {
      .max = MOST_SEQUENCES,
      .help = "measure so many sequences that generate side by side, too",
      OPTION_AT(bench_values, sequences)},
+    {.name = "streams",
+     .type = OPTION_INTEGER,
+     .argument = "N",
+     .min = 1,
+     .max = MOST_STREAMS,
+     .help = "measure 1, 2, 4, .. up to so many requests side by side, as a server has them, too",
+     OPTION_AT(bench_values, streams)},
     SESSION_OPTIONS(bench_values),
     MODEL_OPTIONS(bench_values),
     {.name = "json",

@@ -130,6 +130,13 @@ expect_output '"roof_share": '
 expect_output '"linear_share": 0.[0-9]'
 ! grep -q '"tokens": 512' "$out" || fault "bench measures more than the context holds"
 
+expect 0 '' "$PLEACH" bench "$model" -r 1 -n 2 --ctx 80 -t 1 --streams 3
+expect_output '^  1 streams .*tokens/s together'
+expect_output '^  3 streams .*tokens/s together; drawn with top-p [0-9]'
+expect 0 '' "$PLEACH" bench "$model" -r 1 -n 2 --ctx 2100 -t 1 --streams 1 --json
+expect_output '"streams": 1'
+expect_output '"prefix": 2000'
+
 for ctx in 4 9; do
     expect 2 "generation needs a context of 10 tokens .*, found $ctx" \
         "$PLEACH" bench "$model" -r 1 -n 2 --ctx $ctx
