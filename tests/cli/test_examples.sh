@@ -24,5 +24,6 @@ grep -q '^encode_matrix: .*bits' "$err" || fault "encode_matrix 5 says $(cat "$e
 example quantize_model '4\.[0-9]* in the block matrices' "$work/model" "$work/packed" 4
 example inspect 'layers.0.mlp.down_proj.* trellis .*k=4' "$work/packed"
 example generate '^16 + [1-8] tokens' "$work/packed" "In the beginning" 8
+example batch '^\[10 + [0-9]* tokens' "$work/packed" "In the beginning" "In the end"
 example perplexity '^KL 0\.[0-9]* nats' "$work/packed" "$work/text" "$work/model"
 finish
