@@ -50,7 +50,7 @@ static void check_answer(pl_exchange *x)
         for (long n; (n = pl_stream_read(x, bytes, sizeof bytes)) > 0;) total += (size_t)n;
         if (total == 0) abort();
     } else if (strcmp(x->content_type, "application/json") == 0) {
-        json_t *answer = json_loadb(x->out.data, x->out.size, 0, NULL);
+        json_t *answer = json_loadb(x->out.data, x->out.size, JSON_ALLOW_NUL, NULL);
         if (!answer || (x->status != 200) != (json_object_get(answer, "error") != NULL)) abort();
         json_decref(answer);
     }
