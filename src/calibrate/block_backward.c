@@ -10,9 +10,9 @@
 #include "derivatives.h"
 
 /* Gradient by the input of linear layer i from that by its output, set or added to. */
-static void pull(const pl_block *b, const pl_tape *tape, int i, bool add, float *dx)
+static void pull(const pl_block *b, const pl_tape *tape, size_t i, bool add, float *dx)
 {
-    pl_matmul(b->c->pool, false, false, tape->n, b->in[i], b->out[i], 1, tape->gradient[i],
+    pl_matmul(b->c->pool, false, false, tape->rows[i], b->in[i], b->out[i], 1, tape->gradient[i],
               b->out[i], b->weight[i], b->in[i], add, dx, b->in[i]);
 }
 
@@ -45,25 +45,67 @@ static void norm_gradient(const pl_block *b, const pl_tape *tape, const float *g
     pl_pool_run(b->c->pool, tape->n, norm_gradient_row, &job);
 }
 
-static void activate_gradient_row(void *job, size_t m, int thread)
+static void post_norm_gradient_row(void *job, size_t m, int thread)
 {
     const rows_job *j = job;
-    const pl_tape *tape = j->tape;
-    size_t I = j->b->t->config->intermediate_size, at = m * I;
+    const pl_config *g = j->b->t->config;
+    size_t C = g->hidden_size, at = m * C;
     (void)thread;
-    const pl_kernels *k = &j->b->c->kernels;
-    bool gelu = j->b->t->config->activation == PL_ACTIVATION_GELU_TANH;
-    pl_gate_gradient_fn *act = gelu ? k->gelu_gradient : k->silu_gradient;
-    act(tape->gradient[PL_BLOCK_GATE] + at, tape->gradient[PL_BLOCK_UP] + at, tape->gate + at,
-        tape->up + at, tape->scratch + at, I);
+    if (j->gain)
+        pl_rms_norm_gradient(&j->b->c->kernels, j->d + at, j->x + at, j->gain, j->dy + at, C,
+                             g->rms_norm_eps);
+    else if (j->d != j->dy) memcpy(j->d + at, j->dy + at, C * sizeof *j->d);
 }
 
-static void feed_forward_gradient(const pl_block *b, const pl_tape *tape)
+/* d, by the output of a linear layer that adds to the stream, from dy, by the stream: the same
+ * unless a norm with input `raw` lies between. */
+static void post_norm_gradient(const pl_block *b, const pl_tape *tape, const float *gain,
+                               const float *raw, const float *dy, float *d)
 {
-    pull(b, tape, PL_BLOCK_DOWN, false, tape->scratch);
-    pl_pool_run(b->c->pool, tape->n, activate_gradient_row, &(rows_job){.b = b, .tape = tape});
-    pull(b, tape, PL_BLOCK_GATE, false, tape->scratch);
-    pull(b, tape, PL_BLOCK_UP, true, tape->scratch);
+    rows_job job = {.b = b, .tape = tape, .gain = gain, .x = raw, .dy = dy, .d = d};
+    pl_pool_run(b->c->pool, tape->n, post_norm_gradient_row, &job);
+}
+
+/* The middle of a feed-forward part. */
+typedef struct activate_job {
+    const pl_mlp_tape *m;
+    float *d_gate, *d_up;
+    const float *d_act;
+    size_t width;
+    pl_gate_gradient_fn *act;
+} activate_job;
+
+static void activate_gradient_row(void *job, size_t row, int thread)
+{
+    const activate_job *j = job;
+    size_t at = row * j->width;
+    (void)thread;
+    j->act(j->d_gate + at, j->d_up + at, j->m->gate + at, j->m->up + at, j->d_act + at, j->width);
+}
+
+void pl_mlp_backward(const pl_block *b, const pl_tape *tape, size_t first, const pl_mlp_tape *m,
+                     float *scratch, float *dx)
+{
+    const pl_kernels *k = &b->c->kernels;
+    bool gelu = b->t->config->activation == PL_ACTIVATION_GELU_TANH;
+    activate_job job = {m, tape->gradient[first], tape->gradient[first + 1], scratch,
+                        b->out[first], gelu ? k->gelu_gradient : k->silu_gradient};
+    pull(b, tape, first + 2, false, scratch);
+    pl_pool_run(b->c->pool, m->rows, activate_gradient_row, &job);
+    pull(b, tape, first, false, dx);
+    pull(b, tape, first + 1, true, dx);
+}
+
+/* From dy to tape->scratch, the gradient by normed2. */
+static void feed_forward_gradient(const pl_block *b, pl_tape *tape, const float *dy)
+{
+    const pl_layer *l = b->layer;
+    if (l->experts) {
+        pl_experts_backward(b, tape, dy);
+        return;
+    }
+    post_norm_gradient(b, tape, l->fed_norm, tape->fed_raw, dy, tape->gradient[PL_BLOCK_DOWN]);
+    pl_mlp_backward(b, tape, PL_BLOCK_GATE, &tape->mlps[0], tape->scratch, tape->scratch);
 }
 
 static void turn_back_row(void *job, size_t m, int thread)
@@ -103,33 +145,11 @@ static void attention_gradient(const pl_block *b, const pl_tape *tape)
     turn_back(b, tape, dk, tape->k_raw, g->n_kv_heads, b->layer->attention.k_norm);
 }
 
-static void post_norm_gradient_row(void *job, size_t m, int thread)
-{
-    const rows_job *j = job;
-    const pl_config *g = j->b->t->config;
-    size_t C = g->hidden_size, at = m * C;
-    (void)thread;
-    if (j->gain)
-        pl_rms_norm_gradient(&j->b->c->kernels, j->d + at, j->x + at, j->gain, j->dy + at, C,
-                             g->rms_norm_eps);
-    else if (j->d != j->dy) memcpy(j->d + at, j->dy + at, C * sizeof *j->d);
-}
-
-/* d, by the output of a linear layer that adds to the stream, from dy, by the stream: the same
- * unless a norm with input `raw` lies between. */
-static void post_norm_gradient(const pl_block *b, const pl_tape *tape, const float *gain,
-                               const float *raw, const float *dy, float *d)
-{
-    rows_job job = {.b = b, .tape = tape, .gain = gain, .x = raw, .dy = dy, .d = d};
-    pl_pool_run(b->c->pool, tape->n, post_norm_gradient_row, &job);
-}
-
 void pl_block_backward(const pl_block *b, pl_tape *tape, const float *dy, float *dx)
 {
     const pl_layer *l = b->layer;
     float *d_o = tape->gradient[PL_BLOCK_O], *dh = tape->dh ? tape->dh : d_o;
-    post_norm_gradient(b, tape, l->fed_norm, tape->fed_raw, dy, tape->gradient[PL_BLOCK_DOWN]);
-    feed_forward_gradient(b, tape);
+    feed_forward_gradient(b, tape, dy);
     norm_gradient(b, tape, l->post_norm, tape->h, tape->scratch, dy, dh);
     post_norm_gradient(b, tape, l->mixed_norm, tape->mixed_raw, dh, d_o);
     attention_gradient(b, tape);

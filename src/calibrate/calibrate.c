@@ -32,15 +32,38 @@ typedef struct calibration {
     const char *stage;
     uint32_t at;
     size_t passes;
+    double active, gathering; /* of a token, in a block: its matrices, its statistics */
     double done, total;
 } calibration;
 
 /* ---- size ------------------------------------------------------------------------------------ */
 
-static uint64_t block_weights(const pl_config *g)
+/* Numbers of a block's matrices; active: those that a token meets, of experts the ones it is routed
+ * to. */
+static double block_weights(const pl_config *g, uint32_t block, bool active)
 {
-    uint64_t C = g->hidden_size, I = g->intermediate_size;
-    return 2 * ((uint64_t)g->n_heads + g->n_kv_heads) * g->head_dim * C + 3 * C * I;
+    double sum = 0;
+    for (size_t i = 0; i < pl_config_layer_modules(g, block); i++) {
+        pl_module m;
+        pl_config_layer_module(g, block, i, &m);
+        double share = active && m.expert ? (double)g->n_experts_used / g->n_experts : 1;
+        sum += share * (double)m.out * (double)m.in;
+    }
+    return sum;
+}
+
+static uint64_t largest_block(const pl_config *g)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < g->n_layers; i++) most = PL_MAX(most, block_weights(g, i, false));
+    return (uint64_t)most;
+}
+
+static double active_weights(const pl_config *g)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < g->n_layers; i++) sum += block_weights(g, i, true);
+    return sum / g->n_layers;
 }
 
 static pl_statistics_info make_info(const pl_config *g, const pl_calibrate_settings *s)
@@ -57,7 +80,7 @@ static uint64_t rows_memory(const pl_config *g, const pl_calibrate_settings *s)
 /* Of a visit to a block, without what it gathers. */
 static uint64_t block_memory(const pl_config *g, const pl_calibrate_settings *s)
 {
-    return block_weights(g) * sizeof(float) + pl_tape_memory(g, s->chunk, s->fisher) +
+    return largest_block(g) * sizeof(float) + pl_tape_memory(g, s->chunk, s->fisher) +
            rows_memory(g, s);
 }
 
@@ -96,7 +119,7 @@ uint64_t pl_calibrate_disk(const pl_config *config, size_t n, const pl_calibrate
     pl_statistics_info info = make_info(config, settings);
     uint64_t boundary = (uint64_t)n * config->hidden_size * sizeof(float);
     uint64_t boundaries = settings->fisher ? (uint64_t)config->n_layers + 3 : 2;
-    return boundary * boundaries + config->n_layers * pl_gather_disk(config, &info);
+    return boundary * boundaries + pl_gather_disk(config, &info);
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -104,7 +127,7 @@ uint64_t pl_calibrate_disk(const pl_config *config, size_t n, const pl_calibrate
 static double forward_operations(const calibration *k)
 {
     const pl_config *g = k->t->config;
-    return (double)block_weights(g) + (double)k->set->chunk * g->n_heads * g->head_dim;
+    return k->active + (double)k->set->chunk * g->n_heads * g->head_dim;
 }
 
 static double loss_operations(const calibration *k)
@@ -116,12 +139,14 @@ static double loss_operations(const calibration *k)
 static double gathering_operations(const calibration *k)
 {
     double forward = forward_operations(k) * (k->set->fisher ? 3 : 1);
-    return forward * (double)k->passes + pl_gather_operations(k->t->config, &k->info);
+    return forward * (double)k->passes + k->gathering;
 }
 
 static void count_operations(calibration *k)
 {
     const pl_config *g = k->t->config;
+    k->active = active_weights(g);
+    k->gathering = pl_gather_operations(g, &k->info);
     k->passes = pl_gather_passes(g, &k->info, k->set->chunk, gather_limit(g, k->set));
     double block = gathering_operations(k) + (k->set->fisher ? forward_operations(k) : 0);
     double ends = k->set->fisher ? loss_operations(k) : 0;
@@ -199,10 +224,13 @@ static pleach_status all_passes(calibration *k, visit *v, pleach_error *err)
 /* The pages of the source that the block's weights were read from. */
 static void release_source(const pl_layer *l)
 {
-    const pl_linear *linears[PL_BLOCK_LINEARS];
-    size_t n = pl_layer_linears(l, linears);
+    size_t n = pl_layer_linears(l, NULL);
+    const pl_linear **linears = pl_alloc(n, sizeof *linears);
+    if (!linears) return; /* they stay for now */
+    pl_layer_linears(l, linears);
     for (size_t i = 0; i < n; i++)
         pl_map_release(linears[i]->w.weight->data, linears[i]->w.weight->n_bytes);
+    pl_free((void *)linears);
 }
 
 static pleach_status open_visit(calibration *k, visit *v, uint32_t i, pleach_error *err)
@@ -312,7 +340,7 @@ static pleach_status visit_loss(calibration *k, pleach_error *err)
 static bool block_done(const calibration *k, uint32_t i)
 {
     pl_safetensors *file;
-    bool done = pl_statistics_block_open(k->dir, i, &k->info, &file, NULL) == PLEACH_OK;
+    bool done = pl_statistics_block_open(k->dir, i, k->t->config, &k->info, &file, NULL) == PLEACH_OK;
     pl_safetensors_close(file);
     return done;
 }
@@ -410,11 +438,9 @@ static pleach_status run_all(calibration *k, pleach_error *err)
 
 pleach_status pl_calibrate_check(const pl_config *config, pleach_error *err)
 {
-    const char *lacks = config->n_experts ? "mixtures of experts"
-                        : config->final_soft_cap > 0 ? "capped logits"
-                                                     : NULL;
-    PL_FAIL_IF(lacks, err, PLEACH_ERR_UNSUPPORTED,
-               "calibration of %s is not supported; --calib none does without", lacks);
+    PL_FAIL_IF(config->final_soft_cap > 0, err, PLEACH_ERR_UNSUPPORTED,
+               "calibration of models with capped logits is not supported; --calib none does "
+               "without");
     return PLEACH_OK;
 }
 
@@ -465,7 +491,7 @@ pleach_status pl_calibrate(const pl_transformer *t, const pl_compute *c, const i
     pleach_status status = PLEACH_OK;
     if (!folder.head.whole) {
         status = run_all(&k, err);
-        if (status == PLEACH_OK) status = pl_statistics_folder_finish(&folder, err);
+        if (status == PLEACH_OK) status = pl_statistics_folder_finish(&folder, t->config, err);
         close_visits(&k);
         pl_free(k.x);
         pl_free(k.dx);

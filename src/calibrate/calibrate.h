@@ -33,8 +33,7 @@ typedef struct pl_calibrate_settings {
     void *user;
 } pl_calibrate_settings;
 
-/* PLEACH_ERR_UNSUPPORTED for a model that has what calibration lacks: mixtures of experts, capped
- * logits. */
+/* PLEACH_ERR_UNSUPPORTED for a model that has what calibration lacks: capped logits. */
 pleach_status pl_calibrate_check(const pl_config *config, pleach_error *err);
 
 /* Gathers statistics from ids (whole chunks, and a last shorter one of at least 32 tokens) into

@@ -9,12 +9,9 @@
 #include "block.h"
 #include "statistics_file.h"
 
-enum { PL_GATHER_ITEMS = PL_STATISTICS_INPUTS + 3 * PL_STATISTICS_LINEARS };
-
 typedef struct pl_gather_item {
     pl_statistic kind;
-    size_t index;    /* among its kind */
-    int linear;      /* whose input or gradient it is about */
+    pl_module module; /* whose input or gradient it is about */
     uint64_t width, out; /* of the matrix; of the linear layer's output */
     float *square;   /* [width][width], upper half: the sum, during its pass; [width] for power */
     int64_t tokens;  /* in the sum */
@@ -22,10 +19,12 @@ typedef struct pl_gather_item {
 } pl_gather_item;
 
 typedef struct pl_gather {
-    const pl_compute *c; /* borrowed */
+    const pl_compute *c; /* borrowed, as is config */
+    const pl_config *config;
+    pl_statistics_info info;
     size_t chunk;
-    pl_gather_item items[PL_GATHER_ITEMS];
-    size_t n, first, end;   /* all; those of this pass */
+    pl_gather_item *items;
+    size_t n, first, end;   /* all of the block; those of this pass */
     float *memory;          /* their squares */
     float *rows;            /* [chunk][widest]: weighted tokens, or a row to be written */
     float *scales;          /* [chunk] */
@@ -39,12 +38,12 @@ pleach_status pl_gather_open(pl_gather *g, const pl_config *config, const pl_com
 void pl_gather_close(pl_gather *g); /* accepts a zeroed one */
 uint64_t pl_gather_memory(const pl_config *config, const pl_statistics_info *info, size_t chunk,
                           uint64_t limit);
-/* Bytes of a block's file, about. */
+/* Bytes of all blocks' files, about. */
 uint64_t pl_gather_disk(const pl_config *config, const pl_statistics_info *info);
-/* Passes over a block, at least one. */
+/* Passes over the block that takes most, at least one. */
 size_t pl_gather_passes(const pl_config *config, const pl_statistics_info *info, size_t chunk,
                         uint64_t limit);
-/* Multiply-adds for one token in all of them. */
+/* Multiply-adds for one token in all of them, of an average block. */
 double pl_gather_operations(const pl_config *config, const pl_statistics_info *info);
 
 /* A block: begin; for each pass, next, add for every chunk, append; then commit or discard. */

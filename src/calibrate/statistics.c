@@ -19,7 +19,7 @@ static pleach_status open_blocks(pl_statistics *s, pleach_error *err)
     s->blocks = pl_calloc(s->info.blocks, sizeof *s->blocks);
     if (!s->blocks) return pl_fail_memory(err, s->dir, s->info.blocks * sizeof *s->blocks);
     for (uint32_t i = 0; i < s->info.blocks; i++)
-        PL_TRY(pl_statistics_block_open(s->dir, i, &s->info, &s->blocks[i], err));
+        PL_TRY(pl_statistics_block_open(s->dir, i, NULL, &s->info, &s->blocks[i], err));
     return PLEACH_OK;
 }
 
@@ -68,16 +68,21 @@ void pl_statistics_get_info(const pl_statistics *s, pl_statistics_info *info)
 
 /* ---- one module ----------------------------------------------------------------------------- */
 
-/* Matrix (or vector) i of a kind, NULL when no token stands behind it. */
+/* Matrix (or vector) of a kind, NULL when no token stands behind it. */
 static pleach_status get_matrix(const pl_statistics *s, const pl_module *m, pl_statistic kind,
-                                size_t i, uint64_t n, const float **out, uint64_t *tokens,
-                                pleach_error *err)
+                                uint64_t n, const float **out, uint64_t *tokens, pleach_error *err)
 {
     const pl_safetensors *file = s->blocks[m->layer];
     char name[PL_STATISTICS_NAME];
     int64_t count;
+    size_t i = pl_statistic_index(kind, m);
     const pl_tensor *counts = pl_safetensors_find(file, pl_statistics_tokens_name(kind));
-    const pl_tensor *t = pl_safetensors_find(file, pl_statistics_tensor_name(kind, i, name));
+    pl_statistics_tensor_name(kind, m, name);
+    PL_TRY(pl_statistics_check(s->dir, file, name, PL_F32, 0, err));
+    PL_FAIL_IF(i >= counts->shape[0], err, PLEACH_ERR_MISMATCH,
+               "%s: block %u has statistics of %llu matrices, none of %s", s->dir, m->layer,
+               (unsigned long long)counts->shape[0], m->name);
+    const pl_tensor *t = pl_safetensors_find(file, name);
     memcpy(&count, (const char *)counts->data + i * sizeof count, sizeof count);
     PL_FAIL_IF(t->shape[0] != pl_statistic_size(kind, n), err, PLEACH_ERR_MISMATCH,
                "%s: %s of block %u has %llu numbers, %llu are needed for a width of %llu", s->dir,
@@ -92,30 +97,31 @@ static pleach_status get_matrix(const pl_statistics *s, const pl_module *m, pl_s
     return PLEACH_OK;
 }
 
-static pleach_status get_weighted(const pl_statistics *s, const pl_module *m, size_t linear,
+static pleach_status get_weighted(const pl_statistics *s, const pl_module *m,
                                   pl_module_statistics *out, pleach_error *err)
 {
     uint64_t tokens;
     const pl_tensor *t = pl_safetensors_find(s->blocks[m->layer], PL_STATISTICS_GRADIENT);
-    PL_TRY(get_matrix(s, m, PL_STATISTIC_FISHER, linear, m->in, &out->fisher, &tokens, err));
-    PL_TRY(get_matrix(s, m, PL_STATISTIC_POWER, linear, m->out, &out->power, &(uint64_t){0}, err));
+    PL_TRY(get_matrix(s, m, PL_STATISTIC_FISHER, m->in, &out->fisher, &tokens, err));
+    PL_TRY(get_matrix(s, m, PL_STATISTIC_POWER, m->out, &out->power, &(uint64_t){0}, err));
+    PL_FAIL_IF(m->index >= t->shape[0], err, PLEACH_ERR_MISMATCH, "%s: no gradient of %s", s->dir,
+               m->name);
     if (tokens)
-        memcpy(&out->gradient, (const char *)t->data + linear * sizeof out->gradient,
+        memcpy(&out->gradient, (const char *)t->data + m->index * sizeof out->gradient,
                sizeof out->gradient);
     if (!s->info.output) return PLEACH_OK;
-    return get_matrix(s, m, PL_STATISTIC_OUTPUT, linear, m->out, &out->output, &tokens, err);
+    return get_matrix(s, m, PL_STATISTIC_OUTPUT, m->out, &out->output, &tokens, err);
 }
 
 pleach_status pl_statistics_get(const pl_statistics *s, const pl_module *m,
                                 pl_module_statistics *out, pleach_error *err)
 {
-    int linear = pl_statistics_linear(m);
     *out = (pl_module_statistics){.in = m->in, .out = m->out};
-    if (linear < 0) return PLEACH_OK;
+    if (m->kind != PL_MODULE_LINEAR) return PLEACH_OK;
     PL_FAIL_IF(m->layer >= s->info.blocks, err, PLEACH_ERR_MISMATCH,
                "%s: statistics of %u blocks, none for %s", s->dir, s->info.blocks, m->name);
-    PL_TRY(get_matrix(s, m, PL_STATISTIC_INPUT, m->input, m->in, &out->input, &out->tokens, err));
-    return s->info.fisher ? get_weighted(s, m, (size_t)linear, out, err) : PLEACH_OK;
+    PL_TRY(get_matrix(s, m, PL_STATISTIC_INPUT, m->in, &out->input, &out->tokens, err));
+    return s->info.fisher ? get_weighted(s, m, out, err) : PLEACH_OK;
 }
 
 void pl_module_statistics_release(const pl_module_statistics *m)

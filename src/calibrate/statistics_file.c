@@ -13,15 +13,17 @@
 enum { FORMAT_VERSION = 2, MOST_BLOCKS = 100000 };
 #define HEAD_LIMIT ((size_t)16 << 20)
 
-static const char *const linears[PL_STATISTICS_LINEARS] = {
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
-
 /* ---- names ---------------------------------------------------------------------------------- */
 
-size_t pl_statistic_count(pl_statistic kind)
+size_t pl_statistic_count(const pl_config *config, uint32_t block, pl_statistic kind)
 {
-    return kind == PL_STATISTIC_INPUT ? PL_STATISTICS_INPUTS : PL_STATISTICS_LINEARS;
+    return kind == PL_STATISTIC_INPUT ? pl_config_layer_inputs(config, block)
+                                      : pl_config_layer_modules(config, block);
+}
+
+size_t pl_statistic_index(pl_statistic kind, const pl_module *m)
+{
+    return kind == PL_STATISTIC_INPUT ? m->input : m->index;
 }
 
 uint64_t pl_statistic_size(pl_statistic kind, uint64_t n)
@@ -34,11 +36,20 @@ bool pl_statistic_gathered(const pl_statistics_info *info, pl_statistic kind)
     return kind == PL_STATISTIC_INPUT || (kind == PL_STATISTIC_OUTPUT ? info->output : info->fisher);
 }
 
-char *pl_statistics_tensor_name(pl_statistic kind, size_t i, char name[PL_STATISTICS_NAME])
+/* A module's name without "model.layers.N.". */
+static const char *name_in_block(const pl_module *m)
+{
+    const char *at = m->name;
+    for (int dots = 0; dots < 3 && *at; at++) dots += *at == '.';
+    return at;
+}
+
+char *pl_statistics_tensor_name(pl_statistic kind, const pl_module *m,
+                                char name[PL_STATISTICS_NAME])
 {
     static const char *const kinds[] = {"input", "fisher", "power", "output"};
-    if (kind == PL_STATISTIC_INPUT) snprintf(name, PL_STATISTICS_NAME, "input.%zu", i);
-    else snprintf(name, PL_STATISTICS_NAME, "%s.%s", linears[i], kinds[kind]);
+    if (kind == PL_STATISTIC_INPUT) snprintf(name, PL_STATISTICS_NAME, "input.%u", m->input);
+    else snprintf(name, PL_STATISTICS_NAME, "%.50s.%s", name_in_block(m), kinds[kind]);
     return name;
 }
 
@@ -47,17 +58,6 @@ const char *pl_statistics_tokens_name(pl_statistic kind)
     static const char *const names[] = {"tokens.input", "tokens.fisher", "tokens.power",
                                         "tokens.output"};
     return names[kind];
-}
-
-int pl_statistics_linear(const pl_module *m)
-{
-    for (int i = 0; m->kind == PL_MODULE_LINEAR && i < PL_STATISTICS_LINEARS; i++) {
-        size_t n = strlen(m->name), suffix = strlen(linears[i]);
-        if (n > suffix && m->name[n - suffix - 1] == '.' &&
-            strcmp(m->name + n - suffix, linears[i]) == 0)
-            return i;
-    }
-    return -1;
 }
 
 char *pl_statistics_block_path(const char *dir, uint32_t block, pleach_error *err)
@@ -71,7 +71,7 @@ char *pl_statistics_block_path(const char *dir, uint32_t block, pleach_error *er
 
 /* ---- a block -------------------------------------------------------------------------------- */
 
-static pleach_status check_tensor(const char *path, const pl_safetensors *file, const char *name,
+pleach_status pl_statistics_check(const char *path, const pl_safetensors *file, const char *name,
                                   pl_dtype type, uint64_t n, pleach_error *err)
 {
     const pl_tensor *t = pl_safetensors_find(file, name);
@@ -84,23 +84,51 @@ static pleach_status check_tensor(const char *path, const pl_safetensors *file, 
     return PLEACH_OK;
 }
 
-static pleach_status check_block(const char *path, const pl_safetensors *file,
-                                 const pl_statistics_info *info, pleach_error *err)
+static pleach_status check_modules(const char *path, const pl_safetensors *file,
+                                   const pl_config *config, uint32_t block, pl_statistic kind,
+                                   pleach_error *err)
 {
     char name[PL_STATISTICS_NAME];
-    for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++) {
-        if (!pl_statistic_gathered(info, kind)) continue;
-        size_t n = pl_statistic_count(kind);
-        PL_TRY(check_tensor(path, file, pl_statistics_tokens_name(kind), PL_I64, n, err));
-        for (size_t i = 0; i < n; i++)
-            PL_TRY(check_tensor(path, file, pl_statistics_tensor_name(kind, i, name), PL_F32, 0,
-                                err));
+    for (size_t i = 0; i < pl_config_layer_modules(config, block); i++) {
+        pl_module m;
+        pl_config_layer_module(config, block, i, &m);
+        PL_TRY(pl_statistics_check(path, file, pl_statistics_tensor_name(kind, &m, name), PL_F32,
+                                   0, err));
     }
-    if (!info->fisher) return PLEACH_OK;
-    return check_tensor(path, file, PL_STATISTICS_GRADIENT, PL_F64, PL_STATISTICS_LINEARS, err);
+    return PLEACH_OK;
 }
 
-pleach_status pl_statistics_block_open(const char *dir, uint32_t block,
+/* As many inputs as tokens were counted for. */
+static pleach_status check_inputs(const char *path, const pl_safetensors *file, pleach_error *err)
+{
+    char name[PL_STATISTICS_NAME];
+    const pl_tensor *counts =
+        pl_safetensors_find(file, pl_statistics_tokens_name(PL_STATISTIC_INPUT));
+    for (uint32_t i = 0; i < counts->shape[0]; i++) {
+        const pl_module m = {.input = i};
+        pl_statistics_tensor_name(PL_STATISTIC_INPUT, &m, name);
+        PL_TRY(pl_statistics_check(path, file, name, PL_F32, 0, err));
+    }
+    return PLEACH_OK;
+}
+
+static pleach_status check_block(const char *path, const pl_safetensors *file, uint32_t block,
+                                 const pl_config *config, const pl_statistics_info *info,
+                                 pleach_error *err)
+{
+    size_t linears = config ? pl_statistic_count(config, block, PL_STATISTIC_FISHER) : 0;
+    for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++) {
+        if (!pl_statistic_gathered(info, kind)) continue;
+        size_t n = config ? pl_statistic_count(config, block, kind) : 0;
+        PL_TRY(pl_statistics_check(path, file, pl_statistics_tokens_name(kind), PL_I64, n, err));
+        if (config) PL_TRY(check_modules(path, file, config, block, kind, err));
+    }
+    PL_TRY(check_inputs(path, file, err));
+    if (!info->fisher) return PLEACH_OK;
+    return pl_statistics_check(path, file, PL_STATISTICS_GRADIENT, PL_F64, linears, err);
+}
+
+pleach_status pl_statistics_block_open(const char *dir, uint32_t block, const pl_config *config,
                                        const pl_statistics_info *info, pl_safetensors **out,
                                        pleach_error *err)
 {
@@ -110,7 +138,7 @@ pleach_status pl_statistics_block_open(const char *dir, uint32_t block,
     pleach_status status;
     if (!pl_exists(path)) status = pl_fail(err, PLEACH_ERR_MISSING, "%s: missing", path);
     else status = pl_safetensors_open(path, out, err);
-    if (status == PLEACH_OK && (status = check_block(path, *out, info, err)) != PLEACH_OK) {
+    if (status == PLEACH_OK && (status = check_block(path, *out, block, config, info, err)) != PLEACH_OK) {
         pl_safetensors_close(*out);
         *out = NULL;
     }

@@ -10,36 +10,38 @@
 
 #define PL_STATISTICS_HEAD "statistics.json"
 
-/* Linear layers of a block, in the config's order. */
-enum { PL_STATISTICS_LINEARS = 7, PL_STATISTICS_INPUTS = 4 };
-
 typedef enum pl_statistic {
-    PL_STATISTIC_INPUT,  /* one for each distinct input: 4 */
-    PL_STATISTIC_FISHER, /* one for each linear layer: 7 */
-    PL_STATISTIC_POWER,  /* 7, vectors */
-    PL_STATISTIC_OUTPUT, /* 7 */
+    PL_STATISTIC_INPUT,  /* one for each distinct input of a block */
+    PL_STATISTIC_FISHER, /* one for each linear layer, as the others */
+    PL_STATISTIC_POWER,  /* vectors */
+    PL_STATISTIC_OUTPUT,
     PL_STATISTIC_KINDS
 } pl_statistic;
 
-size_t pl_statistic_count(pl_statistic kind);
+/* How many a block has of a kind, and which of them is a module's. */
+size_t pl_statistic_count(const pl_config *config, uint32_t block, pl_statistic kind);
+size_t pl_statistic_index(pl_statistic kind, const pl_module *m);
 /* Numbers stored of one whose inputs or outputs are n. */
 uint64_t pl_statistic_size(pl_statistic kind, uint64_t n);
 bool pl_statistic_gathered(const pl_statistics_info *info, pl_statistic kind);
-#define PL_STATISTICS_NAME 48 /* bytes for the name of a tensor */
-/* "input.0" .. "input.3", "self_attn.q_proj.fisher", ...; returns `name`. */
-char *pl_statistics_tensor_name(pl_statistic kind, size_t i, char name[PL_STATISTICS_NAME]);
-/* The tensor with the number of tokens behind each matrix of a kind: I64 [4] or [7]. */
+#define PL_STATISTICS_NAME 64 /* bytes for the name of a tensor */
+/* "input.0", "input.1", .., "self_attn.q_proj.fisher", ...; returns `name`. */
+char *pl_statistics_tensor_name(pl_statistic kind, const pl_module *m,
+                                char name[PL_STATISTICS_NAME]);
+/* The tensor with the number of tokens behind each matrix of a kind: I64 [pl_statistic_count]. */
 const char *pl_statistics_tokens_name(pl_statistic kind);
-#define PL_STATISTICS_GRADIENT "gradient" /* with fisher: F64 [7] */
-/* Which of the 7 a module is, or -1. */
-int pl_statistics_linear(const pl_module *m);
+#define PL_STATISTICS_GRADIENT "gradient" /* with fisher: F64 [linear layers] */
 
 /* DIR/block-0012.safetensors in fresh memory (pl_free). */
 char *pl_statistics_block_path(const char *dir, uint32_t block, pleach_error *err);
-/* A block's file with everything in it that `info` promises. */
-pleach_status pl_statistics_block_open(const char *dir, uint32_t block,
+/* A block's file with everything in it that `info` promises. config: of the model, or NULL where it is
+ * not at hand; what a module lacks is then found when it is asked for. */
+pleach_status pl_statistics_block_open(const char *dir, uint32_t block, const pl_config *config,
                                        const pl_statistics_info *info, pl_safetensors **out,
                                        pleach_error *err);
+/* The tensor is there, of this type and n numbers (0: any). */
+pleach_status pl_statistics_check(const char *path, const pl_safetensors *file, const char *name,
+                                  pl_dtype type, uint64_t n, pleach_error *err);
 
 /* statistics.json. */
 typedef struct pl_statistics_head {

@@ -96,20 +96,25 @@ void pl_statistics_folder_close(pl_statistics_folder *f)
 
 /* ---- finishing ------------------------------------------------------------------------------- */
 
-/* Notes each matrix of a block for which some tokens were left out. */
-static int note_left_out(json_t *notes, uint32_t block, const pl_safetensors *file,
-                         const pl_statistics_info *info)
+/* Notes each matrix of a block for which some tokens were left out; an expert sees some alone anyway. */
+static int note_left_out(json_t *notes, const pl_config *config, uint32_t block,
+                         const pl_safetensors *file, const pl_statistics_info *info)
 {
     int failed = 0;
+    size_t n = pl_config_layer_modules(config, block);
     for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++) {
         if (!pl_statistic_gathered(info, kind)) continue;
         const pl_tensor *counts = pl_safetensors_find(file, pl_statistics_tokens_name(kind));
-        for (size_t i = 0; i < pl_statistic_count(kind); i++) {
+        for (size_t i = 0; i < n; i++) {
             char name[PL_STATISTICS_NAME], key[PL_STATISTICS_NAME + 16];
             int64_t tokens;
-            memcpy(&tokens, (const char *)counts->data + i * sizeof tokens, sizeof tokens);
-            if ((uint64_t)tokens == info->tokens) continue;
-            snprintf(key, sizeof key, "%u.%s", block, pl_statistics_tensor_name(kind, i, name));
+            pl_module m;
+            pl_config_layer_module(config, block, i, &m);
+            memcpy(&tokens,
+                   (const char *)counts->data + pl_statistic_index(kind, &m) * sizeof tokens,
+                   sizeof tokens);
+            if (m.expert || (uint64_t)tokens == info->tokens) continue;
+            snprintf(key, sizeof key, "%u.%s", block, pl_statistics_tensor_name(kind, &m, name));
             failed |= json_object_set_new(notes, key,
                                           json_integer((json_int_t)info->tokens - tokens));
         }
@@ -117,14 +122,15 @@ static int note_left_out(json_t *notes, uint32_t block, const pl_safetensors *fi
     return failed;
 }
 
-pleach_status pl_statistics_folder_finish(pl_statistics_folder *f, pleach_error *err)
+pleach_status pl_statistics_folder_finish(pl_statistics_folder *f, const pl_config *config,
+                                          pleach_error *err)
 {
     json_t *notes = json_object();
     pleach_status status = notes ? PLEACH_OK : pl_fail_memory(err, PL_STATISTICS_HEAD, 0);
     for (uint32_t i = 0; status == PLEACH_OK && i < f->head.info.blocks; i++) {
         pl_safetensors *file;
-        status = pl_statistics_block_open(f->dir, i, &f->head.info, &file, err);
-        if (status == PLEACH_OK && note_left_out(notes, i, file, &f->head.info) != 0)
+        status = pl_statistics_block_open(f->dir, i, config, &f->head.info, &file, err);
+        if (status == PLEACH_OK && note_left_out(notes, config, i, file, &f->head.info) != 0)
             status = pl_fail_memory(err, PL_STATISTICS_HEAD, 0);
         pl_safetensors_close(file);
     }

@@ -20,6 +20,7 @@ pleach_status pl_statistics_folder_open(pl_statistics_folder *f, const char *dir
                                         pleach_error *err);
 void pl_statistics_folder_close(pl_statistics_folder *f); /* accepts a failed one */
 /* All blocks are there: checks them, counts what was left out, and says so in statistics.json. */
-pleach_status pl_statistics_folder_finish(pl_statistics_folder *f, pleach_error *err);
+pleach_status pl_statistics_folder_finish(pl_statistics_folder *f, const pl_config *config,
+                                          pleach_error *err);
 
 #endif

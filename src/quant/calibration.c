@@ -240,31 +240,54 @@ static pleach_status check_gathered(const pl_calibration *c, const pleach_quanti
     return PLEACH_OK;
 }
 
-static pleach_status warn_of_gaps(const pl_calibration *c, const pl_plan *plan,
-                                  pl_warnings *warnings, pleach_error *err)
+/* Matrices without statistics, or with those of some tokens alone. */
+typedef struct gaps {
+    size_t all, none, some, idle; /* idle: of experts that no token was routed to */
+    const char *first_none, *first_some, *first_idle;
+} gaps;
+
+static pleach_status find_gaps(const pl_calibration *c, const pl_plan *plan, gaps *g,
+                               pleach_error *err)
 {
     pl_statistics_info info;
-    size_t none = 0, some = 0, all = 0;
-    const char *first_none = NULL, *first_some = NULL;
     pl_statistics_get_info(c->statistics, &info);
     for (size_t i = 0; i < plan->n_items; i++) {
         const pl_module *m = &plan->items[i].module;
         pl_module_statistics s;
         if (m->kind != PL_MODULE_LINEAR) continue;
         PL_TRY(pl_statistics_get(c->statistics, m, &s, err));
-        all++;
-        if (s.tokens == info.tokens) continue;
-        if (s.tokens == 0 && none++ == 0) first_none = m->name;
-        if (s.tokens > 0 && some++ == 0) first_some = m->name;
+        g->all++;
+        if (m->expert) {
+            if (s.tokens == 0 && g->idle++ == 0) g->first_idle = m->name;
+        } else if (s.tokens == 0) {
+            if (g->none++ == 0) g->first_none = m->name;
+        } else if (s.tokens != info.tokens) {
+            if (g->some++ == 0) g->first_some = m->name;
+        }
     }
-    if (none)
+    return PLEACH_OK;
+}
+
+static pleach_status warn_of_gaps(const pl_calibration *c, const pl_plan *plan,
+                                  pl_warnings *warnings, pleach_error *err)
+{
+    pl_statistics_info info;
+    gaps g = {0};
+    pl_statistics_get_info(c->statistics, &info);
+    PL_TRY(find_gaps(c, plan, &g, err));
+    if (g.none)
         pl_warn(warnings, "calibration: %zu of %zu matrices, from %s on, have no statistics: their "
-                "inputs are not finite or too large", none, all, first_none);
-    if (some)
+                "inputs are not finite or too large", g.none, g.all, g.first_none);
+    if (g.some)
         pl_warn(warnings,
                 "calibration: %zu of %zu matrices, from %s on, lack statistics of some of "
                 "%llu tokens: inputs are not finite or too large",
-                some, all, first_some, (unsigned long long)info.tokens);
+                g.some, g.all, g.first_some, (unsigned long long)info.tokens);
+    if (g.idle)
+        pl_warn(warnings,
+                "calibration: %zu of %zu matrices, from %s on, are of experts that no token of the "
+                "text was routed to: they are coded without feedback",
+                g.idle, g.all, g.first_idle);
     return PLEACH_OK;
 }
 

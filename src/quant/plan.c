@@ -434,6 +434,8 @@ static pleach_status plan_all(pl_plan *plan, pleach_error *err)
     PL_TRY(pl_pool_open(plan->settings.threads, &plan->pool, err));
     PL_TRY(pl_checkpoint_config(plan->source, &plan->config, err));
     if (plan->feedback.inputs) PL_TRY(pl_calibrate_check(plan->config, err));
+    PL_FAIL_IF(plan->settings.refine && plan->config->n_experts, err, PLEACH_ERR_UNSUPPORTED,
+               "refining mixtures of experts is not supported");
     if (plan->settings.rotate == PLEACH_ROTATE_FOLD)
         PL_TRY(pl_fold_open(&plan->fold, plan->source, plan->config, plan->settings.seed, err));
     PL_TRY(list_modules(plan, err));

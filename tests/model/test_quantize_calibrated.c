@@ -280,6 +280,33 @@ static void overflow_is_reported(void **state)
     pleach_quantize_summary_free(&summary);
 }
 
+/* A text of one token alone: positions are all alike, and in every layer the same two of eight experts
+ * see them. The others are coded without feedback. */
+static void idle_experts_are_reported(void **state)
+{
+    (void)state;
+    char text[600];
+    folder mixture = make_model_of("qwen3-moe", NULL);
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = 0;
+    folder_write(&work, "same.txt", text);
+    pleach_quantize_settings s = settings(at("same.txt"));
+    pleach_quantize_summary summary;
+    must(pleach_quantize(mixture.path, at("mixture-q"), &s, &summary, &err));
+    bool told = false;
+    for (size_t i = 0; i < summary.n_warnings; i++)
+        told = told || (strstr(summary.warnings[i], "54 of 84 matrices, from model.layers.0.mlp."
+                                                    "experts.") &&
+                        strstr(summary.warnings[i], "no token of the text was routed to"));
+    assert_true(told);
+    pleach_quantize_summary_free(&summary);
+    pleach_model_close(open_model(at("mixture-q"), NULL, PLEACH_ARITH_INT16, 1));
+    s.refine = 1;
+    assert_refused(pleach_quantize(mixture.path, at("mixture-r"), &s, NULL, &err),
+                   PLEACH_ERR_UNSUPPORTED, "refining mixtures of experts");
+    remove_folder(&mixture, (const char *const[]){files[0], files[1], files[3]}, 3);
+}
+
 /* A budget is planned without a run by the statistics of an earlier one, and as in a run. */
 static void plan_uses_statistics(void **state)
 {
@@ -340,6 +367,7 @@ int main(void)
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(memory_is_promised),
         cmocka_unit_test(overflow_is_reported),
+        cmocka_unit_test(idle_experts_are_reported),
         cmocka_unit_test(plan_uses_statistics),
         cmocka_unit_test(one_side_is_reported),
     };

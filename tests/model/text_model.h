@@ -56,14 +56,23 @@ static inline void write_tokenizer(const folder *f)
     json_decref(root);
 }
 
-static inline folder make_model(const char *generation_config)
+/* The same of another checkpoint of as many ids. */
+static inline folder make_model_of(const char *name, const char *generation_config)
 {
     folder f = make_folder();
-    folder_link(&f, files[0], CHECKPOINTS "llama-tied/config.json");
-    folder_link(&f, files[1], CHECKPOINTS "llama-tied/model.safetensors");
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        snprintf(path, sizeof path, CHECKPOINTS "%s/%s", name, files[i]);
+        folder_link(&f, files[i], path);
+    }
     if (generation_config) folder_write(&f, files[2], generation_config);
     write_tokenizer(&f);
     return f;
+}
+
+static inline folder make_model(const char *generation_config)
+{
+    return make_model_of("llama-tied", generation_config);
 }
 
 #endif

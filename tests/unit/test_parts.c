@@ -31,7 +31,7 @@ static const pl_module *module_of(const pl_plan *plan, pl_statistic kind, size_t
     for (size_t k = 0; k < plan->n_items; k++) {
         const pl_module *m = &plan->items[k].module;
         if (m->kind != PL_MODULE_LINEAR) continue;
-        if (kind == PL_STATISTIC_INPUT ? m->input == i : pl_statistics_linear(m) == (int)i) return m;
+        if (pl_statistic_index(kind, m) == i) return m;
     }
     fail_msg("no module for statistic %zu", i);
     return NULL;
@@ -46,21 +46,22 @@ static void write_block(const char *dir, const pl_plan *plan, uint32_t block)
     double gradient[7] = {1, 1, 1, 1, 1, 1, 1};
     size_t n = 0, matrices;
     for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++)
-        for (size_t i = 0; i < pl_statistic_count(kind); i++, n++) {
+        for (size_t i = 0; i < pl_statistic_count(plan->config, block, kind); i++, n++) {
             const pl_module *m = module_of(plan, kind, i);
             size_t width =
                 kind == PL_STATISTIC_OUTPUT || kind == PL_STATISTIC_POWER ? m->out : m->in;
             data[n] = made_up(width, block + 3 * kind + i);
-            tensors[n] = (pl_tensor){.name = pl_statistics_tensor_name(kind, i, names[n]),
+            tensors[n] = (pl_tensor){.name = pl_statistics_tensor_name(kind, m, names[n]),
                                      .type = PL_F32, .n_dims = 1,
                                      .shape = {pl_statistic_size(kind, width)},
                                      .n_bytes = pl_statistic_size(kind, width) * 4};
         }
     matrices = n;
-    for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++)
+    for (pl_statistic kind = 0; kind < PL_STATISTIC_KINDS; kind++) {
+        size_t count = pl_statistic_count(plan->config, block, kind);
         tensors[n++] = (pl_tensor){.name = pl_statistics_tokens_name(kind), .type = PL_I64,
-                                   .n_dims = 1, .shape = {pl_statistic_count(kind)},
-                                   .n_bytes = pl_statistic_count(kind) * 8};
+                                   .n_dims = 1, .shape = {count}, .n_bytes = count * 8};
+    }
     tensors[n++] = (pl_tensor){.name = PL_STATISTICS_GRADIENT, .type = PL_F64, .n_dims = 1,
                                .shape = {7}, .n_bytes = sizeof gradient};
     pl_safetensors_writer *w;
