@@ -329,7 +329,7 @@ def test_logs():
         with Server(model, *option) as s:
             s.chat("a secret", max_tokens=3, ignore_eos=True)
             s.get("/no\x01where".replace("\x01", "%01"))
-            lines = s.errors().splitlines()[-2:]
+        lines = s.errors().splitlines()[-2:]  # a line is written once its answer has gone out
         assert ("a secret" in "".join(lines)) == ("--log-content" in option), lines
         if option:
             first, second = map(json.loads, lines)
