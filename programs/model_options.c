@@ -118,9 +118,10 @@ int check_session(const session_values *v)
 
 void print_cache(FILE *to, const pleach_cache_info *i)
 {
-    char size[32];
+    char size[32], state[32];
     fprintf(to, "cache: %s, %g bits a number, ", i->types, i->bits);
     if (i->recent) fprintf(to, "recent %zu tokens in bf16 too, ", i->recent);
+    if (i->state_bytes) fprintf(to, "a state of %s, ", bytes_text(i->state_bytes, state));
     fprintf(to, "%" PRIu64 " bytes a token, %s for %zu tokens\n", i->token_bytes,
             bytes_text(i->context_bytes, size), i->context);
 }
@@ -146,9 +147,9 @@ void print_session_cache(FILE *to, const pleach_model *m, const pleach_session *
 
 json_t *cache_json(const pleach_cache_info *i)
 {
-    return json_pack("{s:o, s:I, s:o, s:I, s:I, s:I, s:s?}", "types", json_text(i->types), "recent",
+    return json_pack("{s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s?}", "types", json_text(i->types), "recent",
                      (json_int_t)i->recent, "bits", json_number(i->bits), "token_bytes",
-                     (json_int_t)i->token_bytes, "context", (json_int_t)i->context, "context_bytes",
+                     (json_int_t)i->token_bytes, "state_bytes", (json_int_t)i->state_bytes, "context", (json_int_t)i->context, "context_bytes",
                      (json_int_t)i->context_bytes, "warning", i->warning);
 }
 

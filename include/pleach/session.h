@@ -82,6 +82,8 @@ typedef struct pleach_cache_info {
     uint64_t token_bytes;   /* of one token in all layers, recent ones apart */
     uint64_t context_bytes; /* held at most, at any time up to the full context, in pages of 64
                                tokens; with windows or recent tokens that counts a batch */
+    uint64_t state_bytes;   /* of the recurrent layers' state, whatever the length; a few earlier
+                               ones are kept beside it. 0: there are none */
     uint64_t bytes;         /* held now; forked sessions count what they share each */
     const char *warning;    /* what these types are known to do to this model, or NULL */
 } pleach_cache_info;

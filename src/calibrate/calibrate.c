@@ -438,9 +438,11 @@ static pleach_status run_all(calibration *k, pleach_error *err)
 
 pleach_status pl_calibrate_check(const pl_config *config, pleach_error *err)
 {
-    PL_FAIL_IF(config->final_soft_cap > 0, err, PLEACH_ERR_UNSUPPORTED,
-               "calibration of models with capped logits is not supported; --calib none does "
-               "without");
+    const char *lacks = config->delta.taps           ? "gated delta nets"
+                        : config->final_soft_cap > 0 ? "models with capped logits"
+                                                     : NULL;
+    PL_FAIL_IF(lacks, err, PLEACH_ERR_UNSUPPORTED,
+               "calibration of %s is not supported; --calib none does without", lacks);
     return PLEACH_OK;
 }
 

@@ -49,6 +49,8 @@ typedef enum pl_arch {
     PL_ARCH_GEMMA3,
     PL_ARCH_MIXTRAL,
     PL_ARCH_QWEN3_MOE,
+    PL_ARCH_QWEN35,
+    PL_ARCH_QWEN35_MOE,
     PL_ARCH_COUNT
 } pl_arch;
 
@@ -76,7 +78,14 @@ typedef struct pl_rope_config {
 typedef struct pl_delta_config {
     uint32_t key_heads, value_heads, key_dim, value_dim;
     uint32_t taps; /* of the convolution, 2 to PL_DELTA_TAPS; 0: the model has no such layers */
+    bool tiled;    /* GGUF: the value heads of one key head lie key_heads apart, not side by side */
 } pl_delta_config;
+
+/* The key head that a value head has. */
+static inline uint32_t pl_delta_key_head(const pl_delta_config *g, uint32_t head)
+{
+    return g->tiled ? head % g->key_heads : head / (g->value_heads / g->key_heads);
+}
 
 #define PL_DELTA_TAPS 8
 
@@ -89,6 +98,7 @@ typedef enum pl_activation { PL_ACTIVATION_SILU, PL_ACTIVATION_GELU_TANH } pl_ac
 typedef struct pl_layer_config {
     bool slides;  /* attention sees sliding_window tokens */
     bool experts; /* a mixture of experts feeds forward */
+    bool delta;   /* a gated delta net mixes positions, not attention */
 } pl_layer_config;
 
 typedef struct pl_config {
@@ -99,6 +109,7 @@ typedef struct pl_config {
     float rms_norm_eps;
     bool tie_embeddings, attention_bias /* q, k, v */, output_bias /* o */, mlp_bias, qk_norm;
     bool post_norms;       /* what a part adds to the stream is normed too (Gemma) */
+    bool output_gate;      /* q_proj has a gate for each result of attention too, head by head */
     float norm_offset;     /* 0 or 1: added to the weights of a norm */
     float embedding_scale; /* an embedding is multiplied by it; 0: by nothing */
     double query_scalar;   /* attention divides by its root; 0: by that of head_dim */

@@ -2,6 +2,7 @@
  *
  * A GGUF file as a checkpoint: its tensors under Hugging Face names, and the rows of q and k marked
  * where the file has them in another order. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,21 @@ static const name_pair gemma3_names[] = {
     {"post_ffw_norm", "post_feedforward_layernorm"},
 };
 
+static const name_pair qwen35_names[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"attn_gate", "linear_attn.in_proj_z"},
+    {"ssm_alpha", "linear_attn.in_proj_a"},
+    {"ssm_beta", "linear_attn.in_proj_b"},
+    {"ssm_conv1d", "linear_attn.conv1d"},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_out", "linear_attn.out_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
+
 enum { NAME_GROWTH = 64 }; /* no Hugging Face name is longer than GGUF's by so much */
 
 static const char *translate_stem(const name_pair *pairs, size_t n, const char *stem, size_t size)
@@ -61,7 +77,25 @@ static const char *translate_layer(const pl_config *config, const char *stem, si
     const char *own = NULL;
     if (config && config->arch == PL_ARCH_GEMMA3)
         own = translate_stem(gemma3_names, PL_COUNT(gemma3_names), stem, size);
+    if (config && config->delta.taps)
+        own = translate_stem(qwen35_names, PL_COUNT(qwen35_names), stem, size);
     return own ? own : translate_stem(layer_names, PL_COUNT(layer_names), stem, size);
+}
+
+/* What is no weight or bias in Qwen3.5, and blocks that guess ahead, past the layers. */
+static bool translate_qwen35(const pl_config *config, const char *name, char *out, size_t size)
+{
+    char *rest;
+    if (!config || !config->delta.taps || strncmp(name, "blk.", 4) != 0) return false;
+    unsigned long layer = strtoul(name + 4, &rest, 10);
+    if (layer >= config->n_layers) snprintf(out, size, "mtp.%s", name);
+    else if (strcmp(rest, ".ssm_a") == 0)
+        snprintf(out, size, "model.layers.%lu.linear_attn.A_log", layer);
+    else if (strcmp(rest, ".ssm_dt.bias") == 0)
+        snprintf(out, size, "model.layers.%lu.linear_attn.dt_bias", layer);
+    else
+        return false;
+    return true;
 }
 
 /* "blk.3.attn_q.weight" gives "model.layers.3.self_attn.q_proj.weight"; false for a name that is
@@ -69,6 +103,7 @@ static const char *translate_layer(const pl_config *config, const char *stem, si
 static bool translate(const pl_config *config, const char *name, char *out, size_t size)
 {
     const char *dot = strrchr(name, '.'), *hf = NULL;
+    if (translate_qwen35(config, name, out, size)) return true;
     if (dot && (strcmp(dot, ".weight") == 0 || strcmp(dot, ".bias") == 0)) {
         char *rest = NULL;
         if (strncmp(name, "blk.", 4) == 0 && name[4] >= '0' && name[4] <= '9') {
@@ -140,27 +175,52 @@ static pleach_status mark_rope_heads(pleach_checkpoint *c, pleach_error *err)
     return PLEACH_OK;
 }
 
-static bool is_norm(const pl_tensor *t)
+static bool is_rate(const pl_tensor *t)
 {
-    return t->n_dims == 1 && ends_with(t->name, "norm.weight") && pl_dtype_get(t->type)->numeric;
+    return t->n_dims == 1 && ends_with(t->name, ".A_log") && pl_dtype_get(t->type)->numeric;
 }
 
-/* The converters add a norm's offset to its weights; here it is taken off again, in numbers of the
- * checkpoint's own. */
+static bool is_norm(const pl_tensor *t)
+{
+    return t->n_dims == 1 && ends_with(t->name, "norm.weight") &&
+           !ends_with(t->name, ".linear_attn.norm.weight") && pl_dtype_get(t->type)->numeric;
+}
+
+/* Dimensions of 1 that the converters drop: of a matrix of one row, of a convolution. */
+static void add_dimensions(pleach_checkpoint *c)
+{
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        pl_tensor *t = &c->tensors[i];
+        if (t->n_dims == 1 && ends_with(t->name, ".shared_expert_gate.weight")) {
+            t->n_dims = 2;
+            t->shape[1] = t->shape[0];
+            t->shape[0] = 1;
+        } else if (t->n_dims == 2 && ends_with(t->name, ".conv1d.weight")) {
+            t->n_dims = 3;
+            t->shape[2] = t->shape[1];
+            t->shape[1] = 1;
+        }
+    }
+}
+
+/* The converters add a norm's offset to its weights, and store -exp(A_log); here that is undone, in
+ * numbers of the checkpoint's own. */
 static pleach_status take_offsets(pleach_checkpoint *c, pleach_error *err)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n_tensors; i++)
-        if (is_norm(&c->tensors[i])) n += c->tensors[i].shape[0];
+        if (is_norm(&c->tensors[i]) || is_rate(&c->tensors[i])) n += c->tensors[i].shape[0];
     c->numbers = pl_alloc(n, sizeof *c->numbers);
     if (!c->numbers) return pl_fail_memory(err, c->path, n * sizeof *c->numbers);
     float *at = c->numbers;
     for (size_t i = 0; i < c->n_tensors; i++) {
         pl_tensor *t = &c->tensors[i];
-        if (!is_norm(t)) continue;
+        bool rate = is_rate(t);
+        if (!rate && !is_norm(t)) continue;
         size_t width = (size_t)t->shape[0];
         pl_tensor_row_f32(t, 0, at);
-        for (size_t j = 0; j < width; j++) at[j] -= c->config.norm_offset;
+        for (size_t j = 0; j < width; j++)
+            at[j] = rate ? logf(-at[j]) : at[j] - c->config.norm_offset;
         t->type = PL_F32;
         t->data = at;
         t->n_bytes = width * sizeof *at;
@@ -185,5 +245,6 @@ pleach_status pl_checkpoint_open_gguf(pleach_checkpoint *c, pleach_error *err)
     if (status == PLEACH_OK && interleaved) status = mark_rope_heads(c, &why);
     if (status != PLEACH_OK) c->config_error = why;
     if (status == PLEACH_OK && c->config.norm_offset != 0) PL_TRY(take_offsets(c, err));
+    add_dimensions(c);
     return pl_checkpoint_name(c, err);
 }

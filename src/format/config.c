@@ -13,6 +13,8 @@ const char *const pl_arch_names[PL_ARCH_COUNT] = {
     [PL_ARCH_GEMMA3] = "gemma3_text",
     [PL_ARCH_MIXTRAL] = "mixtral",
     [PL_ARCH_QWEN3_MOE] = "qwen3_moe",
+    [PL_ARCH_QWEN35] = "qwen3_5_text",
+    [PL_ARCH_QWEN35_MOE] = "qwen3_5_moe_text",
 };
 
 const char *const pl_arch_classes[PL_ARCH_COUNT] = {
@@ -23,6 +25,8 @@ const char *const pl_arch_classes[PL_ARCH_COUNT] = {
     [PL_ARCH_GEMMA3] = "Gemma3ForCausalLM",
     [PL_ARCH_MIXTRAL] = "MixtralForCausalLM",
     [PL_ARCH_QWEN3_MOE] = "Qwen3MoeForCausalLM",
+    [PL_ARCH_QWEN35] = "Qwen3_5ForCausalLM",
+    [PL_ARCH_QWEN35_MOE] = "Qwen3_5MoeForCausalLM",
 };
 
 pleach_status pl_config_check(const char *file, const pl_config *c, pleach_error *err)
@@ -35,6 +39,14 @@ pleach_status pl_config_check(const char *file, const pl_config *c, pleach_error
     PL_FAIL_IF((uint64_t)c->n_heads * c->head_dim > 1u << 20, err, PLEACH_ERR_FORMAT,
                "%s: %u attention heads of head_dim %u are more than %u numbers", file, c->n_heads,
                c->head_dim, 1u << 20);
+    const pl_delta_config *d = &c->delta;
+    if (!d->taps) return PLEACH_OK;
+    PL_FAIL_IF(d->value_heads % d->key_heads != 0, err, PLEACH_ERR_FORMAT,
+               "%s: linear_num_value_heads %u do not divide among linear_num_key_heads %u", file,
+               d->value_heads, d->key_heads);
+    PL_FAIL_IF(d->value_dim % 32 != 0, err, PLEACH_ERR_UNSUPPORTED,
+               "%s: linear_value_head_dim %u is not supported, only multiples of 32 are", file,
+               d->value_dim);
     return PLEACH_OK;
 }
 

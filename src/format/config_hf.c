@@ -23,6 +23,7 @@ typedef struct arch_traits {
     uint32_t window; /* sliding_window when the key is absent; 0: none */
     window_rule windows;
     double eps, theta, local_theta; /* local_theta: of layers that slide; 0: as the others */
+    double rotated; /* partial_rotary_factor; 0: whole heads, and there is no such key */
     bool qk_norm, may_have_bias /* attention_bias is a key */, tied;
 } arch_traits;
 
@@ -44,6 +45,13 @@ static const arch_traits traits[PL_ARCH_COUNT] = {
     [PL_ARCH_QWEN3_MOE] = {.kv_heads = 4, .context = 32768, .window = 4096,
                            .windows = WINDOW_ASKED, .eps = 1e-6, .theta = 1e4, .qk_norm = true,
                            .may_have_bias = true},
+    [PL_ARCH_QWEN35] = {.vocab = 248320, .hidden = 4096, .intermediate = 12288, .layers = 32,
+                        .heads = 16, .kv_heads = 4, .head_dim = 256, .context = 32768, .eps = 1e-6,
+                        .theta = 1e4, .rotated = 0.25, .qk_norm = true, .may_have_bias = true},
+    [PL_ARCH_QWEN35_MOE] = {.vocab = 248320, .hidden = 2048, .intermediate = 512, .layers = 40,
+                            .heads = 16, .kv_heads = 2, .head_dim = 256, .context = 32768,
+                            .eps = 1e-6, .theta = 1e4, .rotated = 0.25, .qk_norm = true,
+                            .may_have_bias = true},
 };
 
 /* Models that see as well as read: their text part is an architecture of its own. */
@@ -52,6 +60,8 @@ static const struct {
     pl_arch arch;
 } wrappers[] = {
     {"Gemma3ForConditionalGeneration", "gemma3", PL_ARCH_GEMMA3},
+    {"Qwen3_5ForConditionalGeneration", "qwen3_5", PL_ARCH_QWEN35},
+    {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", PL_ARCH_QWEN35_MOE},
 };
 
 /* Sets the architecture, and *text to the object that describes the text model. */
@@ -135,10 +145,11 @@ static pleach_status check_activation(pl_json_source at, const json_t *root, con
     return PLEACH_OK;
 }
 
-static pleach_status read_switches(pl_json_source at, const json_t *root, pl_config *c,
-                                   pleach_error *err)
+static pleach_status read_switches(pl_json_source at, const json_t *whole, const json_t *root,
+                                   pl_config *c, pleach_error *err)
 {
     c->tie_embeddings = traits[c->arch].tied;
+    PL_TRY(pl_json_bool_or(at, whole, "tie_word_embeddings", &c->tie_embeddings, err));
     PL_TRY(pl_json_bool_or(at, root, "tie_word_embeddings", &c->tie_embeddings, err));
     c->qk_norm = traits[c->arch].qk_norm;
     bool bias = false;
@@ -199,15 +210,81 @@ static pleach_status read_experts(pl_json_source at, const json_t *root, pl_conf
     c->n_experts_used = mixtral ? 2 : 8;
     c->expert_size = mixtral ? c->intermediate_size : 768;
     c->expert_renormalise = mixtral;
+    if (c->arch == PL_ARCH_QWEN35_MOE) {
+        c->n_experts = 256;
+        c->expert_size = 512;
+        c->expert_renormalise = true; /* by the class, which has no key for it */
+    }
     PL_TRY(pl_json_u32_or(at, root, count, 1, PL_MAX_EXPERTS, &c->n_experts, err));
     PL_TRY(pl_json_u32_or(at, root, "num_experts_per_tok", 1, c->n_experts, &c->n_experts_used,
                           err));
     if (!mixtral) {
         PL_TRY(pl_json_u32_or(at, root, "moe_intermediate_size", 1, 1u << 22, &c->expert_size,
                               err));
-        PL_TRY(pl_json_bool_or(at, root, "norm_topk_prob", &c->expert_renormalise, err));
+        if (c->arch != PL_ARCH_QWEN35_MOE)
+            PL_TRY(pl_json_bool_or(at, root, "norm_topk_prob", &c->expert_renormalise, err));
     }
     return read_sparse_layers(at, root, c, err);
+}
+
+/* Which layers attend to all tokens and which are of the other kind, where layer_types says so. */
+static pleach_status read_layer_types(pl_json_source at, const json_t *list, const char *other,
+                                      pl_config *c, pleach_error *err)
+{
+    PL_FAIL_IF(!json_is_array(list) || json_array_size(list) != c->n_layers, err, PLEACH_ERR_FORMAT,
+               "%s: layer_types is %s of %zu entries, expected an array of %u", at.file,
+               pl_json_kind(list), json_array_size(list), c->n_layers);
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(list, i));
+        bool is_other = type && strcmp(type, other) == 0;
+        PL_FAIL_IF(!type || (!is_other && strcmp(type, "full_attention") != 0), err,
+                   PLEACH_ERR_UNSUPPORTED, "%s: layer_types entry %u, %s, is not supported",
+                   at.file, i, type ? type : "no string");
+        if (c->delta.taps) c->layer[i].delta = is_other;
+        else c->layer[i].slides = is_other;
+    }
+    return PLEACH_OK;
+}
+
+static pleach_status read_delta_sizes(pl_json_source at, const json_t *root, pl_delta_config *d,
+                                      pleach_error *err)
+{
+    *d = (pl_delta_config){
+        .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .taps = 4};
+    PL_TRY(pl_json_u32_or(at, root, "linear_num_key_heads", 1, 4096, &d->key_heads, err));
+    PL_TRY(pl_json_u32_or(at, root, "linear_num_value_heads", 1, 4096, &d->value_heads, err));
+    PL_TRY(pl_json_u32_or(at, root, "linear_key_head_dim", 1, 1024, &d->key_dim, err));
+    PL_TRY(pl_json_u32_or(at, root, "linear_value_head_dim", 1, 1024, &d->value_dim, err));
+    return pl_json_u32_or(at, root, "linear_conv_kernel_dim", 2, PL_DELTA_TAPS, &d->taps, err);
+}
+
+/* Layers that are gated delta nets: as layer_types lists them, or all but every n-th. */
+static pleach_status read_mixers(pl_json_source at, const json_t *root, pl_config *c,
+                                 pleach_error *err)
+{
+    const json_t *list = pl_json_get(root, "layer_types");
+    uint32_t n = 4;
+    PL_TRY(pl_json_u32_or(at, root, "full_attention_interval", 1, PL_MAX_LAYERS, &n, err));
+    for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].delta = (i + 1) % n != 0;
+    return list ? read_layer_types(at, list, "linear_attention", c, err) : PLEACH_OK;
+}
+
+/* Qwen3.5: gated delta nets beside gated attention. */
+static pleach_status read_qwen35(pl_json_source at, const json_t *root, pl_config *c,
+                                 pleach_error *err)
+{
+    c->norm_offset = 1;
+    c->output_gate = true;
+    PL_TRY(pl_json_bool_or(at, root, "attn_output_gate", &c->output_gate, err));
+    PL_FAIL_IF(!c->output_gate, err, PLEACH_ERR_UNSUPPORTED,
+               "%s: attn_output_gate false is not supported", at.file);
+    PL_TRY(read_delta_sizes(at, root, &c->delta, err));
+    PL_TRY(read_mixers(at, root, c, err));
+    if (c->arch != PL_ARCH_QWEN35_MOE) return PLEACH_OK;
+    c->shared_expert_size = 512;
+    PL_TRY(pl_json_u32_or(at, root, "shared_expert_intermediate_size", 1, 1u << 22,
+                          &c->shared_expert_size, err));
+    return read_experts(at, root, c, err);
 }
 
 /* What some architectures have and others have not. */
@@ -218,26 +295,10 @@ static pleach_status read_own(pl_json_source at, const json_t *root, pl_config *
     case PL_ARCH_GEMMA3: return read_gemma(at, root, c, err);
     case PL_ARCH_MIXTRAL:
     case PL_ARCH_QWEN3_MOE: return read_experts(at, root, c, err);
+    case PL_ARCH_QWEN35:
+    case PL_ARCH_QWEN35_MOE: return read_qwen35(at, root, c, err);
     default: return PLEACH_OK;
     }
-}
-
-/* Which layers slide, when layer_types lists them. */
-static pleach_status read_layer_types(pl_json_source at, const json_t *list, pl_config *c,
-                                      pleach_error *err)
-{
-    PL_FAIL_IF(!json_is_array(list) || json_array_size(list) != c->n_layers, err, PLEACH_ERR_FORMAT,
-               "%s: layer_types is %s of %zu entries, expected an array of %u", at.file,
-               pl_json_kind(list), json_array_size(list), c->n_layers);
-    for (uint32_t i = 0; i < c->n_layers; i++) {
-        const char *type = json_string_value(json_array_get(list, i));
-        bool slides = type && strcmp(type, "sliding_attention") == 0;
-        PL_FAIL_IF(!type || (!slides && strcmp(type, "full_attention") != 0), err,
-                   PLEACH_ERR_UNSUPPORTED, "%s: layer_types entry %u, %s, is not supported",
-                   at.file, i, type ? type : "no string");
-        c->layer[i].slides = slides;
-    }
-    return PLEACH_OK;
 }
 
 /* Gemma's layers slide but for every n-th. */
@@ -268,7 +329,7 @@ static pleach_status read_window(pl_json_source at, const json_t *root, pl_confi
     else
         for (uint32_t i = from; i < c->n_layers; i++) c->layer[i].slides = true;
     const json_t *types = pl_json_get(root, "layer_types");
-    if (types) PL_TRY(read_layer_types(at, types, c, err));
+    if (types) PL_TRY(read_layer_types(at, types, "sliding_attention", c, err));
     if (use) c->sliding_window = window;
     return PLEACH_OK;
 }
@@ -324,11 +385,13 @@ pleach_status pl_config_from_json(const char *file, const json_t *root, const js
     *c = (pl_config){0};
     PL_TRY(read_arch(at, root, c, &text, err));
     PL_TRY(read_sizes(at, text, c, err));
-    PL_TRY(read_switches(at, text, c, err));
+    PL_TRY(read_switches(at, root, text, c, err));
     PL_TRY(read_own(at, text, c, err));
     PL_TRY(read_window(at, text, c, err));
     c->rope = pl_rope_config_defaults(c->head_dim);
     c->rope.theta = traits[c->arch].theta;
+    if (traits[c->arch].rotated > 0)
+        c->rope.dims = (uint32_t)(c->head_dim * traits[c->arch].rotated);
     if (traits[c->arch].local_theta) {
         c->rope_local = c->rope;
         c->rope_local.theta = traits[c->arch].local_theta;

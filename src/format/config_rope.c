@@ -63,14 +63,20 @@ static pleach_status read_yarn(pl_json_source at, const json_t *scaling, const p
     return pl_json_f64_or(at, scaling, "attention_factor", 1e-6, 1e3, &r->attention_factor, err);
 }
 
-/* Heads of which only a part rotates do not occur in the supported families. */
-static pleach_status check_partial(pl_json_source at, const json_t *object, pleach_error *err)
+/* In some families only the first numbers of a head rotate. */
+static pleach_status read_part(pl_json_source at, const json_t *object, const pl_config *c,
+                               pl_rope_config *r, pleach_error *err)
 {
-    double part = 1;
+    double part = (double)r->dims / c->head_dim;
     PL_TRY(pl_json_f64_or(at, object, "partial_rotary_factor", -1e9, 1e9, &part, err));
-    PL_FAIL_IF(part != 1, err, PLEACH_ERR_UNSUPPORTED,
+    PL_FAIL_IF(part != 1 && !c->delta.taps, err, PLEACH_ERR_UNSUPPORTED,
                "%s: %spartial_rotary_factor %g is not supported, only 1 is", at.file, at.prefix,
                part);
+    uint32_t dims = part > 0 && part <= 1 ? (uint32_t)(c->head_dim * part) : 0;
+    PL_FAIL_IF(part != 1 && (dims == 0 || dims % 2 != 0), err, PLEACH_ERR_FORMAT,
+               "%s: %spartial_rotary_factor %g is no even part of head_dim %u", at.file, at.prefix,
+               part, c->head_dim);
+    r->dims = dims;
     return PLEACH_OK;
 }
 
@@ -104,7 +110,7 @@ static pleach_status read_parameters(pl_json_source at, const json_t *scaling, c
                "%s: %.*s is %s, expected an object", at.file, (int)strlen(at.prefix) - 1, at.prefix,
                pl_json_kind(scaling));
     PL_TRY(check_flat(at, scaling, err));
-    PL_TRY(check_partial(at, scaling, err));
+    PL_TRY(read_part(at, scaling, c, r, err));
     PL_TRY(pl_json_f64_or(at, scaling, "rope_theta", 1e-3, 1e15, &r->theta, err));
     PL_TRY(read_kind(at, scaling, &r->kind, err));
     switch (r->kind) {
@@ -141,7 +147,7 @@ pleach_status pl_config_rope_from_json(const char *file, const json_t *root, pl_
         at.prefix = "rope_scaling.";
         scaling = pl_json_get(root, "rope_scaling");
     }
-    PL_TRY(check_partial(top, root, err));
+    PL_TRY(read_part(top, root, c, &c->rope, err));
     PL_TRY(pl_json_f64_or(top, root, "rope_theta", 1e-3, 1e15, &c->rope.theta, err));
     if (local)
         PL_TRY(pl_json_f64_or(top, root, "rope_local_base_freq", 1e-3, 1e15, &c->rope_local.theta,

@@ -20,9 +20,11 @@ static void set_u32(json_t *object, const char *key, uint32_t value, int *failed
     set(object, key, json_integer(value), failed);
 }
 
-static json_t *rope_object(const pl_rope_config *r, int *failed)
+static json_t *rope_object(const pl_rope_config *r, uint32_t head_dim, int *failed)
 {
     json_t *o = json_object();
+    if (r->dims < head_dim)
+        set(o, "partial_rotary_factor", json_real((double)r->dims / head_dim), failed);
     static const char *const kinds[] = {"default", "linear", "llama3", "yarn"};
     set(o, "rope_type", json_string(kinds[r->kind]), failed);
     set(o, "rope_theta", json_real(r->theta), failed);
@@ -49,6 +51,8 @@ static json_t *layer_types(const pl_config *c, int *failed)
     for (uint32_t i = 0; i < c->n_layers; i++)
         *failed |= json_array_append_new(list, json_string(pl_config_window(c, i)
                                                                ? "sliding_attention"
+                                                           : c->layer[i].delta
+                                                               ? "linear_attention"
                                                                : "full_attention")) != 0;
     return list;
 }
@@ -79,9 +83,23 @@ static void set_sizes(json_t *o, const pl_config *c, int *failed)
     set_u32(o, "max_position_embeddings", c->context_length, failed);
 }
 
+static void set_delta(json_t *o, const pl_config *c, int *failed)
+{
+    const pl_delta_config *d = &c->delta;
+    set_u32(o, "linear_num_key_heads", d->key_heads, failed);
+    set_u32(o, "linear_num_value_heads", d->value_heads, failed);
+    set_u32(o, "linear_key_head_dim", d->key_dim, failed);
+    set_u32(o, "linear_value_head_dim", d->value_dim, failed);
+    set_u32(o, "linear_conv_kernel_dim", d->taps, failed);
+    set(o, "layer_types", layer_types(c, failed), failed);
+    if (c->shared_expert_size)
+        set_u32(o, "shared_expert_intermediate_size", c->shared_expert_size, failed);
+}
+
 static void set_window(json_t *o, const pl_config *c, int *failed)
 {
     uint32_t w = c->sliding_window;
+    if (c->delta.taps) return;
     if (c->arch == PL_ARCH_LLAMA) return;
     set(o, "sliding_window", w ? json_integer(w) : json_null(), failed);
     if (c->arch == PL_ARCH_MISTRAL || c->arch == PL_ARCH_MIXTRAL) return;
@@ -95,14 +113,14 @@ static void set_rope(json_t *o, const pl_config *c, int *failed)
     const pl_rope_config *local = &c->rope_local;
     bool plain = c->rope.kind == PL_ROPE_DEFAULT;
     set(o, "rope_theta", json_real(c->rope.theta), failed);
-    set(o, "rope_scaling", plain ? json_null() : rope_object(&c->rope, failed), failed);
+    set(o, "rope_scaling", plain ? json_null() : rope_object(&c->rope, c->head_dim, failed), failed);
     if (!local->dims) {
-        set(o, "rope_parameters", rope_object(&c->rope, failed), failed);
+        set(o, "rope_parameters", rope_object(&c->rope, c->head_dim, failed), failed);
         return;
     }
     json_t *both = json_object();
-    set(both, "full_attention", rope_object(&c->rope, failed), failed);
-    set(both, "sliding_attention", rope_object(local, failed), failed);
+    set(both, "full_attention", rope_object(&c->rope, c->head_dim, failed), failed);
+    set(both, "sliding_attention", rope_object(local, c->head_dim, failed), failed);
     set(o, "rope_local_base_freq", json_real(local->theta), failed);
     set(o, "rope_parameters", both, failed);
 }
@@ -150,6 +168,7 @@ static json_t *config_object(const pl_config *c, int *failed)
     if (c->arch == PL_ARCH_GEMMA3) set_gemma(o, c, failed);
     else set(o, "hidden_act", json_string("silu"), failed);
     if (c->n_experts) set_experts(o, c, failed);
+    if (c->delta.taps) set_delta(o, c, failed);
     set(o, "rms_norm_eps", json_real(shortest(c->rms_norm_eps)), failed);
     set(o, "tie_word_embeddings", json_boolean(c->tie_embeddings), failed);
     if (c->arch != PL_ARCH_MISTRAL && c->arch != PL_ARCH_QWEN2 && c->arch != PL_ARCH_MIXTRAL)

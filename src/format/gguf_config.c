@@ -86,6 +86,7 @@ static const struct {
 } architectures[] = {
     {"llama", PL_ARCH_LLAMA},    {"qwen2", PL_ARCH_QWEN2},       {"qwen3", PL_ARCH_QWEN3},
     {"gemma3", PL_ARCH_GEMMA3},  {"qwen3moe", PL_ARCH_QWEN3_MOE},
+    {"qwen35", PL_ARCH_QWEN35},  {"qwen35moe", PL_ARCH_QWEN35_MOE},
 };
 
 static pleach_status read_arch(const char *file, const pl_gguf *g, pl_config *c,
@@ -117,9 +118,10 @@ static void set_arch(pl_config *c, pl_arch arch)
 static pleach_status read_experts(const source *s, pl_config *c)
 {
     uint32_t experts = 0;
+    bool always = c->arch == PL_ARCH_QWEN3_MOE || c->arch == PL_ARCH_QWEN35_MOE;
     PL_TRY(read_u32(s, "expert_count", 0, PL_MAX_EXPERTS, &experts));
-    if (!experts && c->arch != PL_ARCH_QWEN3_MOE) return PLEACH_OK;
-    PL_FAIL_IF(c->arch != PL_ARCH_LLAMA && c->arch != PL_ARCH_QWEN3_MOE, s->err,
+    if (!experts && !always) return PLEACH_OK;
+    PL_FAIL_IF(c->arch != PL_ARCH_LLAMA && !always, s->err,
                PLEACH_ERR_UNSUPPORTED, "%s: %u experts are not supported in %s models", s->file,
                experts, s->arch);
     if (c->arch == PL_ARCH_LLAMA) set_arch(c, PL_ARCH_MIXTRAL);
@@ -128,16 +130,40 @@ static pleach_status read_experts(const source *s, pl_config *c)
     PL_TRY(need_u32(s, "expert_count", 1, PL_MAX_EXPERTS, &c->n_experts));
     PL_TRY(need_u32(s, "expert_used_count", 1, c->n_experts, &c->n_experts_used));
     PL_TRY(read_u32(s, "expert_feed_forward_length", 1, 1u << 22, &c->expert_size));
+    PL_TRY(read_u32(s, "expert_shared_feed_forward_length", 1, 1u << 22, &c->shared_expert_size));
+    PL_FAIL_IF(c->shared_expert_size && c->arch != PL_ARCH_QWEN35_MOE, s->err,
+               PLEACH_ERR_UNSUPPORTED, "%s: shared experts are not supported in %s models", s->file,
+               s->arch);
     for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].experts = true;
     return PLEACH_OK;
+}
+
+/* Blocks that guess tokens ahead come last, and are not run. */
+static pleach_status read_layers(const source *s, pl_config *c)
+{
+    uint32_t ahead = 0;
+    PL_TRY(need_u32(s, "block_count", 1, PL_MAX_LAYERS, &c->n_layers));
+    if (c->arch != PL_ARCH_QWEN35 && c->arch != PL_ARCH_QWEN35_MOE) return PLEACH_OK;
+    PL_TRY(read_u32(s, "nextn_predict_layers", 0, c->n_layers - 1, &ahead));
+    c->n_layers -= ahead;
+    return PLEACH_OK;
+}
+
+/* Without a dense feed-forward part a file may say nothing of it. */
+static pleach_status read_feed_forward(const source *s, pl_config *c)
+{
+    c->intermediate_size = 512;
+    return c->arch == PL_ARCH_QWEN35_MOE
+               ? read_u32(s, "feed_forward_length", 1, 1u << 22, &c->intermediate_size)
+               : need_u32(s, "feed_forward_length", 1, 1u << 22, &c->intermediate_size);
 }
 
 static pleach_status read_sizes(const source *s, pl_config *c)
 {
     double eps = 1e-6;
-    PL_TRY(need_u32(s, "block_count", 1, PL_MAX_LAYERS, &c->n_layers));
+    PL_TRY(read_layers(s, c));
     PL_TRY(need_u32(s, "embedding_length", 1, 1u << 20, &c->hidden_size));
-    PL_TRY(need_u32(s, "feed_forward_length", 1, 1u << 22, &c->intermediate_size));
+    PL_TRY(read_feed_forward(s, c));
     PL_TRY(need_u32(s, "attention.head_count", 1, 1u << 16, &c->n_heads));
     PL_TRY(need_u32(s, "context_length", 1, INT32_MAX, &c->context_length));
     c->n_kv_heads = c->n_heads;
@@ -165,7 +191,8 @@ static pleach_status read_tensors(const source *s, pl_config *c)
     c->vocab_size = (uint32_t)embedding->shape[0];
     c->tie_embeddings = !find_tensor(s->g, "output.weight");
     c->qk_norm = c->arch == PL_ARCH_QWEN3 || c->arch == PL_ARCH_QWEN3_MOE ||
-                 c->arch == PL_ARCH_GEMMA3;
+                 c->arch == PL_ARCH_GEMMA3 || c->arch == PL_ARCH_QWEN35 ||
+                 c->arch == PL_ARCH_QWEN35_MOE;
     c->attention_bias = c->arch == PL_ARCH_QWEN2 || find_tensor(s->g, "blk.0.attn_q.bias");
     c->output_bias = find_tensor(s->g, "blk.0.attn_output.bias") != NULL;
     c->mlp_bias = find_tensor(s->g, "blk.0.ffn_up.bias") != NULL;
@@ -225,12 +252,36 @@ static pleach_status read_gemma(const source *s, pl_config *c)
     return read_pattern(s, c);
 }
 
+/* Where key heads are fewer than value heads the converter reorders these. */
+static pleach_status read_qwen35(const source *s, pl_config *c)
+{
+    pl_delta_config *d = &c->delta;
+    uint32_t inner, n = 4;
+    c->norm_offset = 1;
+    c->output_gate = true;
+    PL_TRY(need_u32(s, "ssm.group_count", 1, 4096, &d->key_heads));
+    PL_TRY(need_u32(s, "ssm.time_step_rank", 1, 4096, &d->value_heads));
+    PL_TRY(need_u32(s, "ssm.state_size", 1, 1024, &d->key_dim));
+    PL_TRY(need_u32(s, "ssm.inner_size", d->value_heads, 1024 * d->value_heads, &inner));
+    PL_TRY(need_u32(s, "ssm.conv_kernel", 2, PL_DELTA_TAPS, &d->taps));
+    PL_FAIL_IF(inner % d->value_heads != 0, s->err, PLEACH_ERR_FORMAT,
+               "%s: metadata %s.ssm.inner_size %u is not divided by %u heads", s->file, s->arch,
+               inner, d->value_heads);
+    d->value_dim = inner / d->value_heads;
+    d->tiled = d->key_heads != d->value_heads;
+    PL_TRY(read_u32(s, "full_attention_interval", 1, PL_MAX_LAYERS, &n));
+    for (uint32_t i = 0; i < c->n_layers; i++) c->layer[i].delta = (i + 1) % n != 0;
+    return PLEACH_OK;
+}
+
 static pleach_status read_own(const source *s, pl_config *c)
 {
     switch (c->arch) {
     case PL_ARCH_LLAMA:
     case PL_ARCH_MIXTRAL: return read_llama_window(s, c);
     case PL_ARCH_GEMMA3: return read_gemma(s, c);
+    case PL_ARCH_QWEN35:
+    case PL_ARCH_QWEN35_MOE: return read_qwen35(s, c);
     default: return PLEACH_OK;
     }
 }
@@ -334,7 +385,9 @@ static pleach_status read_rope(const source *s, pl_config *c)
     c->rope = pl_rope_config_defaults(c->head_dim);
     uint32_t dims = c->head_dim;
     PL_TRY(read_u32(s, "rope.dimension_count", 0, 1u << 20, &dims));
-    PL_FAIL_IF(dims != c->head_dim, s->err, PLEACH_ERR_UNSUPPORTED,
+    bool part = c->delta.taps && dims > 0 && dims % 2 == 0 && dims < c->head_dim;
+    if (part) c->rope.dims = dims;
+    PL_FAIL_IF(dims != c->head_dim && !part, s->err, PLEACH_ERR_UNSUPPORTED,
                "%s: rotating %u of %u numbers of a head is not supported", s->file, dims,
                c->head_dim);
     if (c->arch == PL_ARCH_GEMMA3) {

@@ -91,16 +91,18 @@ static uint64_t entry_weights(const pl_entry *e)
     return e->is_weight ? e->w.out * e->w.in : pl_tensor_elements(e->tensor);
 }
 
-/* Routers and the gates of shared experts are no linear layers that are coded. */
-static bool is_router(const char *name)
+/* Routers, and gates that are a row or a few, are no linear layers that are coded. */
+static bool is_gate(const char *name)
 {
-    return strstr(name, ".mlp.gate.") || strstr(name, ".shared_expert_gate.");
+    return strstr(name, ".mlp.gate.") || strstr(name, ".shared_expert_gate.") ||
+           strstr(name, ".linear_attn.in_proj_a.") || strstr(name, ".linear_attn.in_proj_b.") ||
+           strstr(name, ".linear_attn.conv1d.");
 }
 
 static bool is_block_matrix(const pl_entry *e)
 {
     char module[240];
-    if (is_router(e->tensor->name)) return false;
+    if (is_gate(e->tensor->name)) return false;
     return strstr(e->tensor->name, ".layers.") && (e->is_weight || e->tensor->n_dims == 2) &&
            split_weight(e->tensor->name, module, sizeof module);
 }

@@ -15,19 +15,38 @@ typedef struct entry {
     uint64_t out, in;
 } entry;
 
-enum { ATTENTION_MODULES = 4, ATTENTION_INPUTS = 2, MLP_MODULES = 3, MLP_INPUTS = 2 };
+enum { ATTENTION_MODULES = 4, DELTA_MODULES = 3, MIX_INPUTS = 2, MLP_MODULES = 3, MLP_INPUTS = 2 };
 
 static entry attention_entry(const pl_config *c, size_t i)
 {
     uint64_t C = c->hidden_size;
     uint64_t q = (uint64_t)c->n_heads * c->head_dim, kv = (uint64_t)c->n_kv_heads * c->head_dim;
     const entry all[ATTENTION_MODULES] = {
-        {"self_attn.q_proj", PL_ROLE_MIX_IN, 0, q, C},
+        {"self_attn.q_proj", PL_ROLE_MIX_IN, 0, c->output_gate ? 2 * q : q, C},
         {"self_attn.k_proj", PL_ROLE_MIX_IN, 0, kv, C},
         {"self_attn.v_proj", PL_ROLE_MIX_IN, 0, kv, C},
         {"self_attn.o_proj", PL_ROLE_MIX_OUT, 1, C, q},
     };
     return all[i];
+}
+
+/* in_proj_a and in_proj_b, a row for each head, are no modules: they stay as they are. */
+static entry delta_entry(const pl_config *c, size_t i)
+{
+    const pl_delta_config *d = &c->delta;
+    uint64_t C = c->hidden_size, V = (uint64_t)d->value_heads * d->value_dim;
+    uint64_t qkv = 2 * (uint64_t)d->key_heads * d->key_dim + V;
+    const entry all[DELTA_MODULES] = {
+        {"linear_attn.in_proj_qkv", PL_ROLE_MIX_IN, 0, qkv, C},
+        {"linear_attn.in_proj_z", PL_ROLE_MIX_IN, 0, V, C},
+        {"linear_attn.out_proj", PL_ROLE_MIX_OUT, 1, C, V},
+    };
+    return all[i];
+}
+
+static size_t mix_count(const pl_config *c, uint32_t layer)
+{
+    return c->layer[layer].delta ? DELTA_MODULES : ATTENTION_MODULES;
 }
 
 /* Of a dense feed-forward part of width I, or of one expert. */
@@ -50,17 +69,18 @@ static size_t mlp_count(const pl_config *c, uint32_t layer)
 
 size_t pl_config_layer_modules(const pl_config *c, uint32_t layer)
 {
-    return ATTENTION_MODULES + MLP_MODULES * mlp_count(c, layer);
+    return mix_count(c, layer) + MLP_MODULES * mlp_count(c, layer);
 }
 
 size_t pl_config_layer_inputs(const pl_config *c, uint32_t layer)
 {
-    return ATTENTION_INPUTS + MLP_INPUTS * mlp_count(c, layer);
+    return MIX_INPUTS + MLP_INPUTS * mlp_count(c, layer);
 }
 
-static void attention_module(const pl_config *c, size_t i, pl_module *m)
+/* Module i of the part that mixes positions. */
+static void mix_module(const pl_config *c, size_t i, pl_module *m)
 {
-    entry e = attention_entry(c, i);
+    entry e = c->layer[m->layer].delta ? delta_entry(c, i) : attention_entry(c, i);
     m->role = e.role;
     m->input = e.input;
     m->out = e.out;
@@ -79,7 +99,7 @@ static void mlp_module(const pl_config *c, size_t i, pl_module *m)
     if (shared) snprintf(part, sizeof part, "mlp.shared_expert");
     else if (mixture) snprintf(part, sizeof part, "mlp.experts.%zu", which);
     m->role = e.role;
-    m->input = (uint32_t)(ATTENTION_INPUTS + MLP_INPUTS * which + e.input);
+    m->input = (uint32_t)(MIX_INPUTS + MLP_INPUTS * which + e.input);
     m->out = e.out;
     m->in = e.in;
     m->expert = mixture && !shared;
@@ -89,8 +109,9 @@ static void mlp_module(const pl_config *c, size_t i, pl_module *m)
 void pl_config_layer_module(const pl_config *c, uint32_t layer, size_t i, pl_module *m)
 {
     *m = (pl_module){.kind = PL_MODULE_LINEAR, .layer = layer, .index = (uint32_t)i};
-    if (i < ATTENTION_MODULES) attention_module(c, i, m);
-    else mlp_module(c, i - ATTENTION_MODULES, m);
+    size_t mix = mix_count(c, layer);
+    if (i < mix) mix_module(c, i, m);
+    else mlp_module(c, i - mix, m);
 }
 
 size_t pl_config_module_count(const pl_config *c)

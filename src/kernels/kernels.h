@@ -73,7 +73,8 @@ typedef void pl_axpy_f32_fn(float *y, float a, const float *x, size_t n);
 typedef void pl_rms_norm_fn(float *dst, const float *x, const float *weight, size_t n, float eps);
 /* In place x[i] = exp(x[i] - max x) / sum of these; -inf gives 0 as long as one x is finite. */
 typedef void pl_softmax_fn(float *x, size_t n);
-/* dst[i] = gate[i] / (1 + exp(-gate[i])) * up[i]; dst may be gate or up. */
+/* silu_mul: dst[i] = gate[i] / (1 + exp(-gate[i])) * up[i], sigmoid_mul without the first factor; dst
+ * may be gate or up. */
 typedef void pl_gate_fn(float *dst, const float *gate, const float *up, size_t n);
 /* gelu_mul: dst[i] = gate[i] / (1 + exp(-2u)) * up[i], u = sqrt(2 / pi) (gate[i] + 0.044715 gate[i]^3):
  * GELU by its tanh formula, as 1 + tanh(u) = 2 / (1 + exp(-2u)). */
@@ -95,7 +96,7 @@ struct pl_kernels {
     pl_axpy_f32_fn *axpy_f32;
     pl_rms_norm_fn *rms_norm;
     pl_softmax_fn *softmax;
-    pl_gate_fn *silu_mul, *gelu_mul;
+    pl_gate_fn *sigmoid_mul, *silu_mul, *gelu_mul;
     pl_gate_gradient_fn *silu_gradient, *gelu_gradient;
     pl_attend_fn *attend; /* attention.h */
     pl_attend_prepare_fn *attend_prepare; /* attention_packed.h */

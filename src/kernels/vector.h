@@ -96,6 +96,12 @@ static PL_ALWAYS_INLINE void body_softmax(float *x, size_t n)
     for (i = 0; i < n; i++) x[i] *= inverse;
 }
 
+static PL_ALWAYS_INLINE void body_sigmoid_mul(float *dst, const float *gate, const float *up,
+                                              size_t n)
+{
+    for (size_t i = 0; i < n; i++) dst[i] = up[i] / (1.0f + exp_f32(-gate[i]));
+}
+
 static PL_ALWAYS_INLINE void body_silu_mul(float *dst, const float *gate, const float *up, size_t n)
 {
     for (size_t i = 0; i < n; i++) dst[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
@@ -224,6 +230,10 @@ static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, cons
     {                                                                                              \
         body_softmax(x, n);                                                                        \
     }                                                                                              \
+    static void sigmoid_mul_##isa(float *dst, const float *gate, const float *up, size_t n)        \
+    {                                                                                              \
+        body_sigmoid_mul(dst, gate, up, n);                                                        \
+    }                                                                                              \
     static void silu_mul_##isa(float *dst, const float *gate, const float *up, size_t n)           \
     {                                                                                              \
         body_silu_mul(dst, gate, up, n);                                                           \
@@ -253,6 +263,7 @@ static PL_ALWAYS_INLINE float body_quantize_i16x2(int16_t *hi, int16_t *lo, cons
         k->axpy_f32 = axpy_f32_##isa;                                                              \
         k->rms_norm = rms_norm_##isa;                                                              \
         k->softmax = softmax_##isa;                                                                \
+        k->sigmoid_mul = sigmoid_mul_##isa;                                                        \
         k->silu_mul = silu_mul_##isa;                                                              \
         k->silu_gradient = silu_gradient_##isa;                                                    \
         k->conv_silu = conv_silu_##isa;                                                            \

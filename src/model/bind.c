@@ -3,6 +3,7 @@
  * From tensors to the parts of a layer. */
 #include "bind.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/memory.h"
@@ -69,15 +70,93 @@ pleach_status pl_bind_attention(const pleach_checkpoint *c, const pl_config *g, 
                                 pl_attention_part *a, pleach_error *err)
 {
     uint64_t C = g->hidden_size, D = g->head_dim, Q = g->n_heads * D, K = g->n_kv_heads * D;
-    const part_linear linears[] = {{"q_proj", Q, C, g->attention_bias, &a->q},
+    uint64_t gated = g->output_gate ? 2 * Q : Q;
+    const part_linear linears[] = {{"q_proj", gated, C, g->attention_bias, &a->q},
                                    {"k_proj", K, C, g->attention_bias, &a->k},
                                    {"v_proj", K, C, g->attention_bias, &a->v},
                                    {"o_proj", C, Q, g->output_bias, &a->o}};
     a->window = pl_config_window(g, i);
+    a->gated = g->output_gate;
     PL_TRY(bind_part(c, i, "self_attn", linears, PL_COUNT(linears), err));
     if (!g->qk_norm) return PLEACH_OK;
     PL_TRY(pl_bind_norm(c, g, i, "self_attn.q_norm.weight", g->head_dim, &a->q_norm, err));
     return pl_bind_norm(c, g, i, "self_attn.k_norm.weight", g->head_dim, &a->k_norm, err);
+}
+
+/* The convolution, [channels][1][taps] or in two dimensions, turned to [taps][channels]. */
+static pleach_status bind_conv(const pleach_checkpoint *c, uint32_t i, pl_delta_net *net,
+                               pleach_error *err)
+{
+    size_t C = pl_delta_channels(&net->shape), taps = net->shape.taps;
+    char name[160];
+    snprintf(name, sizeof name, "model.layers.%u.linear_attn.conv1d.weight", i);
+    const char *path = pl_checkpoint_path(c);
+    const pl_tensor *t = pl_checkpoint_find(c, name);
+    PL_FAIL_IF(!t, err, PLEACH_ERR_MISSING, "%s: tensor %s is missing", path, name);
+    PL_FAIL_IF(!pl_dtype_get(t->type)->numeric || t->shape[0] != C ||
+                   pl_tensor_elements(t) != C * taps,
+               err, PLEACH_ERR_SHAPE, "%s: tensor %s: expected numbers of shape [%zu, 1, %zu]",
+               path, name, C, taps);
+    size_t width = pl_tensor_width(t);
+    float *flat = pl_alloc(C * taps, sizeof *flat);
+    net->conv = pl_alloc(C * taps, sizeof *net->conv);
+    bool whole = flat && net->conv;
+    for (size_t r = 0; whole && r < pl_tensor_rows(t); r++)
+        pl_tensor_row_f32(t, r, flat + r * width);
+    for (size_t k = 0; whole && k < C * taps; k++) net->conv[k % taps * C + k / taps] = flat[k];
+    pl_free(flat);
+    return whole ? PLEACH_OK : pl_fail_memory(err, name, 2 * C * taps * sizeof *flat);
+}
+
+/* Norms of keys and queries as those of the kernels, whose mean is a sum over D: delta.h. */
+static pleach_status set_gains(pl_delta_net *net, pleach_error *err)
+{
+    uint32_t D = net->shape.key_dim;
+    net->q_gain = pl_alloc(2 * (size_t)D, sizeof *net->q_gain);
+    if (!net->q_gain) return pl_fail_memory(err, "model", 2 * D * sizeof *net->q_gain);
+    net->k_gain = net->q_gain + D;
+    for (uint32_t k = 0; k < D; k++) {
+        net->q_gain[k] = 1 / (float)D;
+        net->k_gain[k] = 1 / sqrtf((float)D);
+    }
+    return PLEACH_OK;
+}
+
+static pleach_status bind_numbers(const pleach_checkpoint *c, uint32_t i, pl_delta_net *net,
+                                  pleach_error *err)
+{
+    uint32_t H = net->shape.value_heads;
+    const struct {
+        const char *name;
+        uint32_t n;
+        float **to;
+    } vectors[] = {{"A_log", H, &net->rate},
+                   {"dt_bias", H, &net->dt_bias},
+                   {"norm.weight", net->shape.value_dim, &net->norm}};
+    char name[160];
+    for (size_t j = 0; j < PL_COUNT(vectors); j++) {
+        snprintf(name, sizeof name, "model.layers.%u.linear_attn.%s", i, vectors[j].name);
+        PL_TRY(pl_bind_vector(c, name, vectors[j].n, 0, vectors[j].to, err));
+    }
+    for (uint32_t h = 0; h < H; h++) net->rate[h] = expf(net->rate[h]);
+    PL_TRY(bind_conv(c, i, net, err));
+    return set_gains(net, err);
+}
+
+pleach_status pl_bind_delta(const pleach_checkpoint *c, const pl_config *g, uint32_t i, pl_layer *l,
+                            pleach_error *err)
+{
+    pl_delta_part *d = l->delta = pl_calloc(1, sizeof *d);
+    if (!d) return pl_fail_memory(err, "model", sizeof *d);
+    d->net = (pl_delta_net){.shape = g->delta, .eps = g->rms_norm_eps};
+    uint64_t C = g->hidden_size, V = pl_delta_values(&g->delta), H = g->delta.value_heads;
+    const part_linear linears[] = {{"in_proj_qkv", pl_delta_channels(&g->delta), C, false, &d->qkv},
+                                   {"in_proj_z", V, C, false, &d->z},
+                                   {"in_proj_a", H, C, false, &d->a},
+                                   {"in_proj_b", H, C, false, &d->b},
+                                   {"out_proj", C, V, false, &d->out}};
+    PL_TRY(bind_part(c, i, "linear_attn", linears, PL_COUNT(linears), err));
+    return bind_numbers(c, i, &d->net, err);
 }
 
 /* A dense feed-forward part of width I at `prefix`. */

@@ -60,10 +60,10 @@ static void set_gates(const pl_compute *c, const pl_delta_call *d, size_t m, con
                       const float *k)
 {
     const pl_delta_net *net = d->net;
-    uint32_t H = net->shape.value_heads, group = H / net->shape.key_heads, D = net->shape.key_dim;
+    uint32_t H = net->shape.value_heads, D = net->shape.key_dim;
     const float *a = d->a + m * H, *b = d->b + m * H;
     for (uint32_t h = 0; h < H; h++) {
-        size_t key = (size_t)(h / group) * D;
+        size_t key = (size_t)pl_delta_key_head(&net->shape, h) * D;
         d->gates[m * H + h] =
             (pl_delta_gate){.decay = expf(-net->rate[h] * softplus(a[h] + net->dt_bias[h])),
                             .beta = sigmoid(b[h]),
@@ -107,7 +107,7 @@ static pl_delta_run panel_run(const pl_delta_call *d, const sequence *s, uint32_
 {
     const pl_delta_config *g = &d->net->shape;
     size_t C = pl_delta_channels(g), K = pl_delta_keys(g), H = g->value_heads;
-    size_t key = (size_t)(head / (g->value_heads / g->key_heads)) * g->key_dim;
+    size_t key = (size_t)pl_delta_key_head(g, head) * g->key_dim;
     size_t row = s->first + begin;
     float *q = d->mixed + row * C + key;
     float *v = d->mixed + row * C + 2 * K + (size_t)head * g->value_dim + column;

@@ -31,11 +31,10 @@ size_t pl_delta_state_bytes(const pl_delta_config *g);
 typedef struct pl_delta_net {
     pl_delta_config shape;
     float eps;
-    float *conv;          /* [taps][channels] */
-    float *rate;          /* [value heads], exp(A_log) */
-    float *dt_bias;       /* [value heads] */
-    float *norm;          /* [value_dim] */
-    float *q_gain, *k_gain; /* [key_dim] of the norms that bring keys and queries to their length */
+    float *conv;            /* [taps][channels] */
+    float *rate, *dt_bias;  /* [value heads]; rate is exp(A_log) */
+    float *norm;            /* [value_dim] */
+    float *q_gain, *k_gain; /* [key_dim]: gains that make RMS norms of what brings to a length */
 } pl_delta_net;
 
 /* A call: n rows that go to one cache at consecutive positions, or to a cache each. Results are of
@@ -54,7 +53,7 @@ typedef struct pl_delta_call {
     float *out;           /* [n][values]; rows from .. n-1 are filled in */
 } pl_delta_call;
 
-/* With x the convolution of qkv and SiLU, cut into q, k (of key head h / group) and v:
+/* With x the convolution of qkv and SiLU, cut into q, k (of the key head of each head) and v:
  *   q <- q / |q| / sqrt(key_dim),  k <- k / |k|          |x| = sqrt(sum x^2 + 1e-6)
  *   decay = exp(-rate softplus(a + dt_bias)),  beta = 1 / (1 + exp(-b))
  *   o = delta(state; q, k, v, decay, beta)               kernels/delta.h

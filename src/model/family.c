@@ -13,6 +13,8 @@ const pl_family *pl_family_of(pl_arch arch)
         [PL_ARCH_GEMMA3] = &pl_family_gemma3,
         [PL_ARCH_MIXTRAL] = &pl_family_experts,
         [PL_ARCH_QWEN3_MOE] = &pl_family_experts,
+        [PL_ARCH_QWEN35] = &pl_family_qwen35,
+        [PL_ARCH_QWEN35_MOE] = &pl_family_qwen35,
     };
     return families[arch];
 }

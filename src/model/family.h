@@ -21,6 +21,7 @@ const pl_family *pl_family_of(pl_arch arch);
 extern const pl_family pl_family_llama;   /* Llama, Mistral, Qwen2, Qwen3: the dense ones */
 extern const pl_family pl_family_gemma3;
 extern const pl_family pl_family_experts; /* Mixtral, Qwen3 MoE */
+extern const pl_family pl_family_qwen35;  /* Qwen3.5 and its mixtures of experts */
 
 /* ---- what families are put together from ----------------------------------------------------- */
 
@@ -31,6 +32,9 @@ pleach_status pl_bind_norm(const pleach_checkpoint *c, const pl_config *g, uint3
 /* self_attn.{q,k,v,o}_proj and, with qk_norm, self_attn.{q,k}_norm. */
 pleach_status pl_bind_attention(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
                                 pl_attention_part *a, pleach_error *err);
+/* linear_attn: in_proj_{qkv,z,a,b}, out_proj, conv1d, A_log, dt_bias and norm: l->delta. */
+pleach_status pl_bind_delta(const pleach_checkpoint *c, const pl_config *g, uint32_t i, pl_layer *l,
+                            pleach_error *err);
 /* mlp.{gate,up,down}_proj. */
 pleach_status pl_bind_mlp(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
                           pl_mlp_part *m, pleach_error *err);

@@ -69,7 +69,8 @@ static void run_layers(pl_forward *p, size_t first, float *logits, float *hidden
         add_and_norm(p, l->input_norm, p->layer > 0, fed_norm);
         /* Nobody asks the last layer for more than the rows that get logits. */
         if (p->layer + 1 == t->config->n_layers) p->from = first;
-        pl_forward_attention(p, &l->attention);
+        if (l->delta) pl_forward_delta(p, l->delta);
+        else pl_forward_attention(p, &l->attention);
         if (p->from == p->n) break;
         add_and_norm(p, l->post_norm, true, l->mixed_norm);
         if (l->experts) pl_forward_experts(p, l->experts);

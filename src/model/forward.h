@@ -13,7 +13,9 @@ struct pl_workspace {
     const pl_transformer *t;
     size_t batch;
     float *x, *norm, *update; /* [batch][C]; update: what a part adds to x */
-    float *q, *mixed;         /* [batch][heads * D] */
+    float *q, *mixed;         /* [batch][heads * D]; mixed also what a delta net gives */
+    float *gated_q;           /* [batch][heads][query, gate of D] where q is gated */
+    float *delta_qkv, *delta_mixed, *delta_z, *delta_a, *delta_b, *delta_gates; /* delta.h */
     float *k, *v;             /* [batch][kv heads * D] */
     float *gate, *up;         /* [batch][I], the widest of the model's */
     float *gathered, *expert_out, *shared_gate; /* [batch][C], [C], [1], of experts */
@@ -71,6 +73,8 @@ static inline void pl_for_rows(pl_forward *p, size_t width, pl_pool_fn *fn)
  * keep what later calls need of them in the caches. */
 void pl_forward_attention(pl_forward *p, const pl_attention_part *a);
 size_t pl_forward_attention_scratch(const pl_attention_part *a, const pl_compute *c, size_t batch);
+void pl_forward_delta(pl_forward *p, const pl_delta_part *d);
+size_t pl_forward_delta_scratch(const pl_delta_part *d, const pl_compute *c, size_t batch);
 void pl_forward_mlp(pl_forward *p, const pl_mlp_part *m);
 size_t pl_forward_mlp_scratch(const pl_mlp_part *m, const pl_compute *c, size_t batch);
 void pl_forward_experts(pl_forward *p, const pl_experts_part *x);

@@ -2,6 +2,8 @@
  *
  * Grouped-query attention as a part of a layer: projections, norms and rotary positions of heads,
  * the caches, and attention.c over them. */
+#include <string.h>
+
 #include "attention.h"
 #include "base/memory.h"
 #include "forward.h"
@@ -55,6 +57,27 @@ static void turn_heads(const pl_forward *p, float *x, uint32_t heads, const floa
     }
 }
 
+/* Queries, where a gate lies beside each. */
+static void split_queries(const pl_forward *p, size_t m)
+{
+    const pl_config *g = p->w->t->config;
+    size_t D = g->head_dim, Q = g->n_heads * D;
+    for (uint32_t h = 0; h < g->n_heads; h++)
+        memcpy(p->w->q + m * Q + h * D, p->w->gated_q + 2 * (m * Q + h * D), D * sizeof(float));
+}
+
+static void gate_row(void *forward, size_t i, int thread)
+{
+    const pl_forward *p = forward;
+    const pl_config *g = p->w->t->config;
+    size_t D = g->head_dim, at = (p->from + i) * g->n_heads * D;
+    (void)thread;
+    for (uint32_t h = 0; h < g->n_heads; h++, at += D) {
+        float *x = p->w->mixed + at;
+        p->c->kernels.sigmoid_mul(x, p->w->gated_q + 2 * at + D, x, D);
+    }
+}
+
 static void turn_and_keep_row(void *forward, size_t m, int thread)
 {
     const pl_forward *p = forward;
@@ -63,6 +86,7 @@ static void turn_and_keep_row(void *forward, size_t m, int thread)
     const pl_attention_part *a = part_of(p);
     size_t Q = (size_t)g->n_heads * g->head_dim, K = (size_t)g->n_kv_heads * g->head_dim;
     (void)thread;
+    if (a->gated) split_queries(p, m);
     turn_heads(p, w->q + m * Q, g->n_heads, a->q_norm, m);
     turn_heads(p, w->k + m * K, g->n_kv_heads, a->k_norm, m);
     pl_cache_put(pl_row_cache(p, m), p->layer, pl_row_position(p, m), 1, w->k + m * K, w->v + m * K);
@@ -113,12 +137,14 @@ void pl_forward_attention(pl_forward *p, const pl_attention_part *a)
     size_t Q = (size_t)g->n_heads * g->head_dim, K = (size_t)g->n_kv_heads * g->head_dim;
     size_t from = p->from;
     const pl_linear *qkv[] = {&a->q, &a->k, &a->v}, *o = &a->o;
-    float *outputs[] = {w->q, w->k, w->v}, *update = w->update + from * g->hidden_size;
+    float *outputs[] = {a->gated ? w->gated_q : w->q, w->k, w->v};
+    float *update = w->update + from * g->hidden_size;
     pl_linear_apply(p->c, qkv, 3, w->norm, p->n, outputs, w->linear);
     p->from = 0;
     pl_for_rows(p, Q + K, turn_and_keep_row);
     p->from = from;
     if (from == p->n) return;
     attend(p);
+    if (a->gated) pl_for_rows(p, Q, gate_row);
     pl_linear_apply(p->c, &o, 1, w->mixed + from * Q, p->n - from, &update, w->linear);
 }

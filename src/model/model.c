@@ -16,13 +16,21 @@ static size_t mlp_linears(const pl_mlp_part *m, const pl_linear **out)
     return PL_COUNT(list);
 }
 
-size_t pl_layer_linears(const pl_layer *l, const pl_linear **out)
+static size_t mix_linears(const pl_layer *l, const pl_linear **out)
 {
     const pl_attention_part *a = &l->attention;
+    const pl_delta_part *d = l->delta;
+    const pl_linear *attention[] = {&a->q, &a->k, &a->v, &a->o};
+    const pl_linear *delta[] = {d ? &d->qkv : NULL, d ? &d->z : NULL, d ? &d->out : NULL};
+    size_t n = d ? PL_COUNT(delta) : PL_COUNT(attention);
+    for (size_t i = 0; out && i < n; i++) out[i] = d ? delta[i] : attention[i];
+    return n;
+}
+
+size_t pl_layer_linears(const pl_layer *l, const pl_linear **out)
+{
     const pl_experts_part *x = l->experts;
-    const pl_linear *list[] = {&a->q, &a->k, &a->v, &a->o};
-    size_t n = PL_COUNT(list);
-    for (size_t i = 0; out && i < n; i++) out[i] = list[i];
+    size_t n = mix_linears(l, out);
     if (!x) return n + mlp_linears(&l->mlp, out ? out + n : NULL);
     for (uint32_t e = 0; e < x->n; e++) n += mlp_linears(&x->experts[e], out ? out + n : NULL);
     if (x->has_shared) n += mlp_linears(&x->shared, out ? out + n : NULL);
@@ -101,11 +109,22 @@ static void close_experts(pl_experts_part *x)
     pl_free(x);
 }
 
+static void close_delta(pl_delta_part *d)
+{
+    if (!d) return;
+    pl_linear *linears[] = {&d->qkv, &d->z, &d->a, &d->b, &d->out};
+    float *numbers[] = {d->net.conv, d->net.rate, d->net.dt_bias, d->net.norm, d->net.q_gain};
+    for (size_t i = 0; i < PL_COUNT(linears); i++) pl_linear_close(linears[i]);
+    for (size_t i = 0; i < PL_COUNT(numbers); i++) pl_free(numbers[i]);
+    pl_free(d);
+}
+
 static void close_layer(pl_layer *l)
 {
     pl_attention_part *a = &l->attention;
     pl_linear *linears[] = {&a->q, &a->k, &a->v, &a->o};
     for (size_t i = 0; i < PL_COUNT(linears); i++) pl_linear_close(linears[i]);
+    close_delta(l->delta);
     close_mlp(&l->mlp);
     close_experts(l->experts);
     float *norms[] = {l->input_norm, l->post_norm, l->mixed_norm, l->fed_norm,

@@ -6,16 +6,25 @@
 #ifndef PL_MODEL_MODEL_H
 #define PL_MODEL_MODEL_H
 
+#include "delta.h"
 #include "kv/cache.h"
 #include "linear.h"
 
 /* Grouped-query attention with rotary positions. */
 typedef struct pl_attention_part {
     pl_linear q, k, v, o;
+    bool gated;             /* q gives each head its query and a gate, side by side: what the head
+                               finds is multiplied by sigmoid(gate) */
     float *q_norm, *k_norm; /* [head_dim] or NULL */
     uint32_t window;        /* 0: full attention */
     uint32_t rope;          /* which of the model's rotary embeddings */
 } pl_attention_part;
+
+/* A gated delta net: out(delta.h of the other four). */
+typedef struct pl_delta_part {
+    pl_linear qkv, z, a, b, out;
+    pl_delta_net net;
+} pl_delta_part;
 
 /* down(act(gate x) * up x) */
 typedef struct pl_mlp_part {
@@ -37,7 +46,8 @@ typedef struct pl_experts_part {
 typedef struct pl_layer {
     float *input_norm, *post_norm; /* [C], before mixing and before feeding forward */
     float *mixed_norm, *fed_norm;  /* [C], of what either adds to the stream; or NULL */
-    pl_attention_part attention;
+    pl_attention_part attention; /* one of these mixes positions: */
+    pl_delta_part *delta;        /* where not NULL; owned */
     pl_mlp_part mlp;          /* one of these feeds forward: */
     pl_experts_part *experts; /* where not NULL; owned */
 } pl_layer;

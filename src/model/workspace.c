@@ -10,7 +10,9 @@ static size_t linear_scratch(const pl_transformer *t, const pl_compute *c, size_
     size_t most = pl_linear_scratch(c, &head, 1, batch);
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
         const pl_layer *l = &t->layers[i];
-        most = PL_MAX(most, pl_forward_attention_scratch(&l->attention, c, batch));
+        size_t mix = l->delta ? pl_forward_delta_scratch(l->delta, c, batch)
+                              : pl_forward_attention_scratch(&l->attention, c, batch);
+        most = PL_MAX(most, mix);
         size_t feed = l->experts ? pl_forward_experts_scratch(l->experts, c, batch)
                                  : pl_forward_mlp_scratch(&l->mlp, c, batch);
         most = PL_MAX(most, feed);
@@ -24,7 +26,7 @@ typedef struct array {
     size_t width;
 } array;
 
-enum { ARRAYS = 12 + 2 * PL_MAX_ROPES };
+enum { ARRAYS = 19 + 2 * PL_MAX_ROPES };
 
 /* Every array that the model's parts use. */
 static size_t list_arrays(pl_workspace *w, array list[ARRAYS])
@@ -33,11 +35,20 @@ static size_t list_arrays(pl_workspace *w, array list[ARRAYS])
     size_t C = g->hidden_size, Q = (size_t)g->n_heads * g->head_dim;
     size_t K = (size_t)g->n_kv_heads * g->head_dim, n = 0, experts = g->n_experts > 0;
     size_t I = PL_MAX(g->intermediate_size, PL_MAX(g->expert_size, g->shared_expert_size));
+    const pl_delta_config *d = &g->delta;
+    size_t V = pl_delta_values(d), X = pl_delta_channels(d), H = d->value_heads;
     const array all[] = {{&w->x, C},
                          {&w->norm, C},
                          {&w->update, C},
                          {&w->q, Q},
-                         {&w->mixed, Q},
+                         {&w->mixed, PL_MAX(Q, V)},
+                         {&w->gated_q, g->output_gate ? 2 * Q : 0},
+                         {&w->delta_qkv, X},
+                         {&w->delta_mixed, X},
+                         {&w->delta_z, V},
+                         {&w->delta_a, H},
+                         {&w->delta_b, H},
+                         {&w->delta_gates, H * sizeof(pl_delta_gate) / sizeof(float)},
                          {&w->k, K},
                          {&w->v, K},
                          {&w->gate, I},

@@ -131,10 +131,12 @@ pleach_status pl_fold_open(pl_fold *f, const pleach_checkpoint *source, const pl
                            uint64_t seed, pleach_error *err)
 {
     const size_t C = config->hidden_size, L = config->n_layers;
-    PL_FAIL_IF(config->post_norms || config->n_experts, err, PLEACH_ERR_UNSUPPORTED,
+    PL_FAIL_IF(config->post_norms || config->n_experts || config->delta.taps, err,
+               PLEACH_ERR_UNSUPPORTED,
                "folding is not supported in %s models: %s", config->arch_name,
                config->post_norms ? "norms lie between their layers and the stream"
-                                  : "routers read the stream");
+               : config->n_experts ? "routers read the stream"
+                                   : "gates of delta nets read the stream");
     *f = (pl_fold){.width = C, .n_layers = L, .norm_offset = config->norm_offset,
                    .rotation = {pl_rotation_block(C), pl_mix64(pl_mix64(seed)) >> 11}};
     float *signs = f->rotation.block ? pl_alloc(C, sizeof *signs) : NULL;

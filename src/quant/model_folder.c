@@ -20,6 +20,11 @@ pleach_status pl_source_config(const pleach_checkpoint *source, json_t **out, pl
 {
     json_error_t error;
     const char *text = pl_checkpoint_config_text(source);
+    const pl_config *g;
+    PL_TRY(pl_checkpoint_config(source, &g, err));
+    PL_FAIL_IF(g->delta.tiled, err, PLEACH_ERR_UNSUPPORTED,
+               "%s: a folder from a GGUF file whose value heads are in an order of their own is not "
+               "supported; start from the model's own folder", pl_checkpoint_path(source));
     char *made = text ? NULL : pl_checkpoint_make_config_text(source, err);
     if (!text && !made) return err ? err->code : PLEACH_ERR_FORMAT;
     json_t *config = json_loads(text ? text : made, 0, &error);

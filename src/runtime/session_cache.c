@@ -31,14 +31,19 @@ pleach_status pl_session_cache_open(const pl_config *g, const pleach_session_set
 {
     pl_kv types[PL_MAX_LAYERS];
     uint32_t windows[PL_MAX_LAYERS];
+    size_t states[PL_MAX_LAYERS];
     PL_TRY(pl_kv_parse(s->kv ? s->kv : "f32", g->n_layers, types, err));
-    for (uint32_t i = 0; i < g->n_layers; i++) windows[i] = pl_config_window(g, i);
+    for (uint32_t i = 0; i < g->n_layers; i++) {
+        windows[i] = pl_config_window(g, i);
+        states[i] = g->layer[i].delta ? pl_delta_state_bytes(&g->delta) : 0;
+    }
     pl_cache_settings set = {.n_layers = g->n_layers,
                              .n_kv_heads = g->n_kv_heads,
                              .head_dim = g->head_dim,
                              .capacity = pl_session_context(g, s),
                              .types = types,
                              .windows = windows,
+                             .states = states,
                              .recent = s->kv_recent,
                              .kernels = kernels,
                              .memory = memory};
@@ -71,7 +76,7 @@ static const char *warning_of(const pl_config *g, const pl_layer *layers, const 
     const char *warning = NULL;
     for (uint32_t i = 0; i < g->n_layers; i++) {
         uint32_t bits = pl_kv_code(pl_cache_type(c, i), g->head_dim).key_bits;
-        if (!pl_cache_packed(c, i) || bits == 8) continue;
+        if (g->layer[i].delta || !pl_cache_packed(c, i) || bits == 8) continue;
         if (bits == 2)
             return "2-bit keys: answers are nonsense with most models; use 4 bits or more";
         if (g->attention_bias || (layers && has_outliers(&layers[i], g->head_dim)))
@@ -97,14 +102,17 @@ static void describe(const pl_config *g, const pl_layer *layers, const pl_cache 
     pl_kv types[PL_MAX_LAYERS];
     for (uint32_t i = 0; i < g->n_layers; i++) types[i] = pl_cache_type(c, i);
     char *spec = pl_kv_spec(types, g->n_layers);
-    double numbers = 2.0 * g->n_layers * g->n_kv_heads * g->head_dim;
+    uint32_t attend = 0;
+    for (uint32_t i = 0; i < g->n_layers; i++) attend += !g->layer[i].delta;
+    double numbers = 2.0 * attend * g->n_kv_heads * g->head_dim;
     *info = (pleach_cache_info){.context = pl_cache_capacity(c),
                                 .recent = pl_cache_recent(c),
                                 .token_bytes = pl_cache_token_bytes(c),
+                                .state_bytes = pl_cache_state_bytes(c),
                                 .context_bytes = pl_cache_most_bytes(c, batch),
                                 .bytes = pl_cache_bytes(c),
                                 .warning = warning_of(g, layers, c)};
-    info->bits = 8 * (double)info->token_bytes / numbers;
+    info->bits = attend ? 8 * (double)info->token_bytes / numbers : 0;
     copy_types(spec ? spec : "", info->types, sizeof info->types);
     pl_free(spec);
 }

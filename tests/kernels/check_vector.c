@@ -113,6 +113,30 @@ static void check_softmax(check *t, const pl_kernels *c, const pl_kernels *isa)
 }
 
 /* Sigmoids below the smallest normal number may be 0. */
+static void check_sigmoid_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
+{
+    if (!check_begin(t, isa->sigmoid_mul != c->sigmoid_mul, "sigmoid_mul")) return;
+    for (int round = 0; check_round(t, round, 100); round++) {
+        check_release(t);
+        size_t n = some_length(t);
+        float *gate = check_buffer(t, n * 4, 4), *up = check_buffer(t, n * 4, 4);
+        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
+        for (size_t i = 0; i < n; i++) {
+            gate[i] = (float)(check_normal(t) * (round % 3 ? 4 : 80));
+            up[i] = (float)check_normal(t);
+        }
+        c->sigmoid_mul(want, gate, up, n);
+        isa->sigmoid_mul(got, gate, up, n);
+        check_same(t, got, want, n * 4);
+        for (size_t i = 0; i < n; i++) {
+            double v = (double)up[i] / (1 + exp(-(double)gate[i]));
+            double bound = 8 * FLT_EPSILON * fabs(v) + FLT_MIN * (1 + fabs((double)up[i]));
+            check_close(t, &want[i], &v, &bound, 1);
+        }
+    }
+    check_end(t);
+}
+
 static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
 {
     if (!check_begin(t, isa->silu_mul != c->silu_mul, "silu_mul")) return;
@@ -237,6 +261,7 @@ void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_axpy(t, c, isa);
     check_rms_norm(t, c, isa);
     check_softmax(t, c, isa);
+    check_sigmoid_mul(t, c, isa);
     check_silu_mul(t, c, isa);
     check_silu_gradient(t, c, isa);
     check_gelu(t, c, isa);

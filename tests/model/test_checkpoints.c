@@ -7,7 +7,8 @@
 #include "base/cpu.h"
 
 static const char *const families[] = {"llama-tied",  "llama-rope3", "qwen2-bias", "qwen3-qknorm",
-                                       "mistral-swa", "gemma3",      "qwen3-moe"};
+                                       "mistral-swa", "gemma3",      "qwen3-moe",  "qwen35-hybrid",
+                                       "qwen35-moe"};
 
 static void checkpoint_path(char path[512], const char *name)
 {
@@ -184,6 +185,8 @@ static void bits_are_the_same_for_threads_and_cuts(void **state)
     bits_depend_on_nothing("mistral-swa", PLEACH_ARITH_INT16);
     bits_depend_on_nothing("gemma3", PLEACH_ARITH_INT16);
     bits_depend_on_nothing("qwen3-moe", PLEACH_ARITH_INT16);
+    bits_depend_on_nothing("qwen35-hybrid", PLEACH_ARITH_INT16);
+    bits_depend_on_nothing("qwen35-moe", PLEACH_ARITH_INT16);
     bits_depend_on_nothing("llama-packed", PLEACH_ARITH_INT16);
     bits_depend_on_nothing("llama-packed", PLEACH_ARITH_BF16);
 }

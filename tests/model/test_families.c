@@ -296,6 +296,9 @@ static void batches_equal_lone_runs(void **state)
     check_batch("gemma3", "k8v3");
     check_batch("qwen3-moe", "f32");
     check_batch("qwen3-moe", "k8v3");
+    check_batch("qwen35-hybrid", "f32");
+    check_batch("qwen35-hybrid", "k8v3");
+    check_batch("qwen35-moe", "f32");
 }
 
 int main(void)

@@ -310,6 +310,50 @@ static void experts_are_where_the_config_has_them(void **state)
 
 /* ---- modules ------------------------------------------------------------------------------- */
 
+#define QWEN35 "\"architectures\":[\"Qwen3_5ForCausalLM\"]"
+#define QWEN35_MOE "\"architectures\":[\"Qwen3_5MoeForCausalLM\"]"
+
+static void qwen35_mixes_in_two_ways(void **state)
+{
+    (void)state;
+    pl_config c = read("{" QWEN35 ",\"num_hidden_layers\":9}");
+    assert_true(c.norm_offset == 1 && c.qk_norm && c.output_gate && c.head_dim == 256);
+    assert_true(c.rope.dims == 64 && c.delta.key_heads == 16 && c.delta.value_heads == 32);
+    assert_true(c.delta.key_dim == 128 && c.delta.value_dim == 128 && c.delta.taps == 4);
+    for (uint32_t i = 0; i < 9; i++) assert_int_equal(c.layer[i].delta, i != 3 && i != 7);
+    assert_int_equal(pl_config_module_count(&c), 2 + 7 * 6 + 2 * 7);
+    pl_module m;
+    pl_config_module(&c, 1 + 6 + 6 + 2, &m);
+    assert_string_equal(m.name, "model.layers.2.linear_attn.out_proj");
+    assert_true(m.out == 64 && m.in == 4096 && m.role == PL_ROLE_MIX_OUT && m.input == 1);
+    pl_config_module(&c, 1 + 6, &m);
+    assert_string_equal(m.name, "model.layers.1.linear_attn.in_proj_qkv");
+    assert_true(m.out == 8192 && m.in == 64 && m.role == PL_ROLE_MIX_IN && m.input == 0);
+    pl_config_module(&c, 1 + 3 * 6, &m);
+    assert_string_equal(m.name, "model.layers.3.self_attn.q_proj");
+    assert_int_equal(m.out, 2 * 4 * 256);
+    c = read("{" QWEN35 ",\"full_attention_interval\":2,\"rope_parameters\":{\"rope_theta\":1e7,"
+             "\"rope_type\":\"default\",\"partial_rotary_factor\":0.5,\"mrope_interleaved\":true,"
+             "\"mrope_section\":[11,11,10]},\"mtp_num_hidden_layers\":1}");
+    assert_true(c.rope.dims == 128 && c.rope.theta == 1e7 && c.layer[0].delta && !c.layer[1].delta);
+    c = read("{" QWEN35 ",\"layer_types\":[\"full_attention\",\"linear_attention\","
+             "\"linear_attention\"]}");
+    assert_true(!c.layer[0].delta && c.layer[1].delta && !c.layer[1].slides);
+    c = read("{\"architectures\":[\"Qwen3_5ForConditionalGeneration\"],\"text_config\":{"
+             "\"hidden_size\":1024},\"tie_word_embeddings\":true}");
+    assert_true(c.arch == PL_ARCH_QWEN35 && c.hidden_size == 1024 && c.tie_embeddings);
+    c = read("{" QWEN35_MOE ",\"num_experts\":8,\"num_experts_per_tok\":2}");
+    assert_true(c.shared_expert_size == 512 && c.expert_size == 512 && c.expert_renormalise);
+    refuse("{" QWEN35 ",\"attn_output_gate\":false}", "attn_output_gate false");
+    refuse("{" QWEN35 ",\"linear_value_head_dim\":48}", "linear_value_head_dim 48");
+    refuse("{" QWEN35 ",\"linear_num_value_heads\":20}", "linear_num_value_heads 20");
+    refuse("{" QWEN35 ",\"linear_conv_kernel_dim\":9}", "linear_conv_kernel_dim is 9");
+    refuse("{" QWEN35 ",\"partial_rotary_factor\":0.001}", "partial_rotary_factor 0.001");
+    refuse("{" QWEN35 ",\"layer_types\":[\"sliding_attention\",\"-\",\"-\"]}",
+           "layer_types entry 0, sliding_attention");
+    refuse("{\"partial_rotary_factor\":0.5}", "partial_rotary_factor 0.5 is not supported");
+}
+
 static void modules_cover_the_model(void **state)
 {
     (void)state;
@@ -348,6 +392,7 @@ int main(void)
         cmocka_unit_test(yarn_has_its_attention_factor),
         cmocka_unit_test(gemma_has_its_own),
         cmocka_unit_test(experts_are_where_the_config_has_them),
+        cmocka_unit_test(qwen35_mixes_in_two_ways),
         cmocka_unit_test(modules_cover_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

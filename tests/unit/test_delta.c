@@ -63,8 +63,11 @@ static golden open_golden(const char *name)
     golden g = {0};
     snprintf(path, sizeof path, "%s/golden/delta/delta_%s.safetensors", PLEACH_TEST_DATA, name);
     assert_int_equal(pl_safetensors_open(path, &g.file, NULL), PLEACH_OK);
-    pl_delta_config s = {number(&g, "key_heads"), number(&g, "heads"), number(&g, "key_dim"),
-                         number(&g, "value_dim"), number(&g, "taps")};
+    pl_delta_config s = {.key_heads = number(&g, "key_heads"),
+                         .value_heads = number(&g, "heads"),
+                         .key_dim = number(&g, "key_dim"),
+                         .value_dim = number(&g, "value_dim"),
+                         .taps = number(&g, "taps")};
     size_t C = pl_delta_channels(&s);
     g.n = tensor(&g, "qkv")->shape[0];
     g.qkv = copy(&g, "qkv");
