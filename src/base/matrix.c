@@ -18,10 +18,26 @@ enum {
     FACTOR_BLOCK = 192
 };
 
+/* An OpenBLAS made without threads hands out its buffers without a lock: two calls at once may get
+ * the same one. */
+static bool take_turns;
+static pthread_mutex_t turns = PTHREAD_MUTEX_INITIALIZER;
+
+static void begin_call(void)
+{
+    if (take_turns) pthread_mutex_lock(&turns);
+}
+
+static void end_call(void)
+{
+    if (take_turns) pthread_mutex_unlock(&turns);
+}
+
 /* OpenBLAS's own threads would sum in an order that depends on their number. */
 static void one_thread(void)
 {
     openblas_set_num_threads(1);
+    take_turns = openblas_get_parallel() == OPENBLAS_SEQUENTIAL;
 }
 
 static void prepare(void)
@@ -51,11 +67,13 @@ static void product_tile(void *product_, size_t i, int thread)
     const float *left = p->a + (p->transpose_a ? row : row * p->lda);
     const float *right = p->b + (p->transpose_b ? col * p->ldb : col);
     (void)thread;
+    begin_call();
     cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
                 p->transpose_b ? CblasTrans : CblasNoTrans,
                 (int)PL_MIN(p->m - row, (size_t)TILE_ROWS),
                 (int)PL_MIN(p->n - col, (size_t)TILE_COLS), (int)p->k, p->alpha, left, (int)p->lda,
                 right, (int)p->ldb, p->beta, p->c + row * p->ldc + col, (int)p->ldc);
+    end_call();
 }
 
 void pl_matmul(pl_pool *pool, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
@@ -87,11 +105,13 @@ static void gram_tile(void *gram_, size_t i, int thread)
     size_t step = g->rows ? g->lda : 1;
     (void)thread;
     if (col < row) return;
+    begin_call();
     cblas_sgemm(CblasRowMajor, g->rows ? CblasNoTrans : CblasTrans,
                 g->rows ? CblasTrans : CblasNoTrans, (int)PL_MIN(g->n - row, (size_t)GRAM_TILE),
                 (int)PL_MIN(g->n - col, (size_t)GRAM_TILE), (int)g->k, 1, g->a + row * step,
                 (int)g->lda, g->a + col * step, (int)g->lda, 1, g->c + row * g->ldc + col,
                 (int)g->ldc);
+    end_call();
 }
 
 static void run_gram(pl_pool *pool, gram g)
@@ -136,9 +156,11 @@ static void divide_block(void *panel_, size_t i, int thread)
     const panel *p = panel_;
     size_t row = p->below + i * FACTOR_BLOCK, n = p->n;
     (void)thread;
+    begin_call();
     cblas_dtrsm(CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit,
                 (int)PL_MIN(n - row, (size_t)FACTOR_BLOCK), (int)(p->below - p->k), 1,
                 p->a + p->k * n + p->k, (int)n, p->a + row * n + p->k, (int)n);
+    end_call();
 }
 
 /* What is right of the panel, less the panel's part. */
@@ -149,10 +171,12 @@ static void subtract_block(void *panel_, size_t i, int thread)
     size_t col = p->below + i % p->blocks * FACTOR_BLOCK;
     (void)thread;
     if (col > row) return;
+    begin_call();
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)PL_MIN(n - row, (size_t)FACTOR_BLOCK),
                 (int)PL_MIN(n - col, (size_t)FACTOR_BLOCK), (int)(p->below - p->k), -1,
                 p->a + row * n + p->k, (int)n, p->a + col * n + p->k, (int)n, 1,
                 p->a + row * n + col, (int)n);
+    end_call();
 }
 
 /* Right-looking lower Cholesky, a panel of columns at a time. */
@@ -161,8 +185,10 @@ static bool factor_lower(pl_pool *pool, double *a, size_t n)
     for (size_t k = 0; k < n; k += FACTOR_BLOCK) {
         size_t width = PL_MIN(n - k, (size_t)FACTOR_BLOCK);
         panel p = {a, n, k, k + width, tiles(n - k - width, FACTOR_BLOCK)};
-        if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', (int)width, a + k * n + k, (int)n) != 0)
-            return false;
+        begin_call();
+        int failed = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', (int)width, a + k * n + k, (int)n);
+        end_call();
+        if (failed) return false;
         pl_pool_run(pool, p.blocks, divide_block, &p);
         pl_pool_run(pool, p.blocks * p.blocks, subtract_block, &p);
     }
@@ -200,8 +226,11 @@ bool pl_cholesky_upper(pl_pool *pool, double *a, size_t n)
 bool pl_divide(double *a, size_t n, double *b, size_t m)
 {
     prepare();
+    begin_call();
     /* By columns b is [n][m], and a^-1 stands on its left. */
-    return LAPACKE_dposv_work(LAPACK_COL_MAJOR, 'U', (int)n, (int)m, a, (int)n, b, (int)n) == 0;
+    int failed = LAPACKE_dposv_work(LAPACK_COL_MAJOR, 'U', (int)n, (int)m, a, (int)n, b, (int)n);
+    end_call();
+    return !failed;
 }
 
 typedef struct unit_job {
@@ -215,9 +244,12 @@ static void unit_block(void *job, size_t i, int thread)
     size_t n = j->n, first = i * j->block, width = PL_MIN(n - first, j->block);
     double *corner = j->u + first * n + first;
     (void)thread;
-    if (first > 0)
+    if (first > 0) {
+        begin_call();
         cblas_dtrsm(CblasRowMajor, CblasRight, CblasUpper, CblasNoTrans, CblasNonUnit, (int)first,
                     (int)width, 1, corner, (int)n, j->u + first, (int)n);
+        end_call();
+    }
     for (size_t r = 0; r < width; r++) {
         memset(corner + r * n, 0, width * sizeof *corner);
         corner[r * n + r] = 1;
