@@ -205,6 +205,15 @@ template <class C> struct walk {
         return (candidate() & (C::FAN - 1)) << (C::L - C::K) | *later >> C::K;
     }
 
+    /* Whether both blocks are where the walk before was at this word's end. */
+    __device__ __forceinline__ bool meets(int word) const
+    {
+        const bool met =
+            __all_sync(0xffffffff, group == (int)(words[word] & (C::GROUPS - 1)));
+        __syncwarp(); /* before one lane writes it anew */
+        return met;
+    }
+
     __device__ __forceinline__ void go()
     {
         uint32_t later;
@@ -230,8 +239,7 @@ template <class C> struct walk {
             const int word = (T - i) * C::K / 32 - 1;
             if (write && lane() % 16 == 0) words[word] = bits;
             bits = symbols >> (32 - filled);
-            if (now == AGAIN && i > 0 && i % 32 == 0 &&
-                __all_sync(0xffffffff, group == (int)(words[word + 1] & (C::GROUPS - 1)))) {
+            if (now == AGAIN && i > 0 && i % 32 == 0 && meets(word + 1)) {
                 group = seam;
                 i = 0;
             }
