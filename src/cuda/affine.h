@@ -28,6 +28,7 @@ typedef struct pl_cuda_affine {
 
 /* Whether the weight is one of these; a dense one of another type is pl_cuda_dense's. */
 bool pl_cuda_affine_serves(const pl_weight *w);
+uint64_t pl_cuda_affine_bytes(const pl_weight *w); /* of device memory that it will take */
 pleach_status pl_cuda_affine_open(pl_cuda *d, const pl_weight *w, pl_cuda_affine *out,
                                   pleach_error *err);
 void pl_cuda_affine_close(pl_cuda_affine *w); /* accepts a zeroed one */

@@ -19,6 +19,7 @@ typedef struct pl_cuda_dense {
     uint64_t bytes;
 } pl_cuda_dense;
 
+uint64_t pl_cuda_dense_bytes(const pl_weight *w); /* of device memory that it will take */
 /* w is dense. */
 pleach_status pl_cuda_dense_open(pl_cuda *d, const pl_weight *w, pl_cuda_dense *out,
                                  pleach_error *err);

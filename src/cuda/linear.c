@@ -66,6 +66,20 @@ static pleach_status send_vector(pl_cuda *d, const float *host, size_t n, float 
     return pl_cuda_upload(d, p, host, n * sizeof *host, err);
 }
 
+static uint64_t weight_bytes(const pl_weight *w)
+{
+    if (w->coding == PL_CODING_TRELLIS) return pl_cuda_trellis_bytes(&w->trellis);
+    return pl_cuda_affine_serves(w) ? pl_cuda_affine_bytes(w) : pl_cuda_dense_bytes(w);
+}
+
+uint64_t pl_cuda_linear_bytes(const pl_linear *host)
+{
+    const pl_weight *w = &host->w;
+    uint64_t vectors = (host->input_signs ? w->in : 0) + (host->output_signs ? w->out : 0) +
+                       (host->output_scale ? w->out : 0) + (host->bias ? w->out : 0);
+    return weight_bytes(w) + vectors * sizeof(float);
+}
+
 static pleach_status open_weight(pl_cuda *d, const pl_weight *w, pl_cuda_linear *l,
                                  pleach_error *err)
 {

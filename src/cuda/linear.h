@@ -27,6 +27,8 @@ typedef struct pl_cuda_linear {
     uint64_t bytes;                    /* of device memory, all of it */
 } pl_cuda_linear;
 
+/* Bytes of device memory that it will take. */
+uint64_t pl_cuda_linear_bytes(const pl_linear *host);
 /* Uploads what `host` is bound to. Two layers that are one weight (a tied head) share one of these.
  */
 pleach_status pl_cuda_linear_open(pl_cuda *d, const pl_linear *host, pl_cuda_linear *out,

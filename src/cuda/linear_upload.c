@@ -44,11 +44,29 @@ static size_t number_bytes(pl_dtype type)
     return type == PL_F32 ? 4 : 2;
 }
 
+static pl_cuda_dense describe_dense(const pl_weight *w)
+{
+    pl_dtype type = w->weight->type;
+    return (pl_cuda_dense){
+        .type = type == PL_F16 || type == PL_BF16 ? type : PL_F32, .out = w->out, .in = w->in};
+}
+
+static size_t dense_row_bytes(const pl_cuda_dense *w)
+{
+    return (w->in + 7) / 8 * 8 * number_bytes(w->type);
+}
+
+uint64_t pl_cuda_dense_bytes(const pl_weight *w)
+{
+    pl_cuda_dense d = describe_dense(w);
+    return d.out * dense_row_bytes(&d);
+}
+
 static pleach_status upload_dense(pl_cuda *d, const pl_weight *w, pl_cuda_dense *out, stage *s,
                                   pleach_error *err)
 {
     size_t size = number_bytes(out->type);
-    PL_TRY(open_stage(d, s, (out->in + 7) / 8 * 8 * size, out->out, &out->data, &out->bytes, err));
+    PL_TRY(open_stage(d, s, dense_row_bytes(out), out->out, &out->data, &out->bytes, err));
     for (size_t row = 0; row < out->out; row += s->rows) {
         size_t n = PL_MIN(s->rows, out->out - row);
         for (size_t i = 0; i < n; i++) {
@@ -67,9 +85,7 @@ pleach_status pl_cuda_dense_open(pl_cuda *d, const pl_weight *w, pl_cuda_dense *
                                  pleach_error *err)
 {
     stage s = {0};
-    pl_dtype type = w->weight->type;
-    *out = (pl_cuda_dense){
-        .type = type == PL_F16 || type == PL_BF16 ? type : PL_F32, .out = w->out, .in = w->in};
+    *out = describe_dense(w);
     pleach_status status = upload_dense(d, w, out, &s, err);
     if (status == PLEACH_OK) status = pl_cuda_blas_open(d, err);
     pl_free(s.host);
@@ -215,17 +231,34 @@ static void describe(const pl_weight *w, pl_cuda_affine *a)
     a->type = k->group == pl_dtype_get(k->type)->block_elements ? PL_F16 : PL_F32;
 }
 
-static void take_row(const pl_weight *w, size_t row, uint8_t *codes, size_t code_bytes,
+static size_t code_bytes(const pl_cuda_affine *a)
+{
+    return a->in * a->bits / 8;
+}
+
+static size_t scale_bytes(const pl_cuda_affine *a)
+{
+    return a->in / a->group * number_bytes(a->type) * (a->biased ? 2 : 1);
+}
+
+uint64_t pl_cuda_affine_bytes(const pl_weight *w)
+{
+    pl_cuda_affine a;
+    describe(w, &a);
+    return a.out * (code_bytes(&a) + scale_bytes(&a));
+}
+
+static void take_row(const pl_weight *w, size_t row, uint8_t *codes, size_t n,
                      const row_scales *to)
 {
     const uint8_t *stored = pl_tensor_row(w->weight, row);
     if (w->coding != PL_CODING_AFFINE) {
-        memset(codes, 0, code_bytes);
+        memset(codes, 0, n);
         split_row(find_kind(w->weight->type), stored, w->in, codes, to);
         return;
     }
     const uint8_t *scales = pl_tensor_row(w->scales, row), *biases = pl_tensor_row(w->biases, row);
-    memcpy(codes, stored, code_bytes);
+    memcpy(codes, stored, n);
     for (size_t g = 0; g < w->in / w->group_size; g++)
         put_scale(to, g, scales + g * to->size, biases + g * to->size);
 }
@@ -233,15 +266,14 @@ static void take_row(const pl_weight *w, size_t row, uint8_t *codes, size_t code
 static pleach_status upload_affine(pl_cuda *d, const pl_weight *w, pl_cuda_affine *a, stage *codes,
                                    stage *scales, pleach_error *err)
 {
-    size_t size = number_bytes(a->type), bytes = a->in * a->bits / 8;
-    size_t scale_bytes = a->in / a->group * size * (a->biased ? 2 : 1);
+    size_t size = number_bytes(a->type), bytes = code_bytes(a), of_scales = scale_bytes(a);
     PL_TRY(open_stage(d, codes, bytes, a->out, &a->codes, &a->bytes, err));
-    PL_TRY(open_stage(d, scales, scale_bytes, a->out, &a->scales, &a->bytes, err));
+    PL_TRY(open_stage(d, scales, of_scales, a->out, &a->scales, &a->bytes, err));
     size_t most = PL_MIN(codes->rows, scales->rows);
     for (size_t row = 0; row < a->out; row += most) {
         size_t n = PL_MIN(most, a->out - row);
         for (size_t i = 0; i < n; i++) {
-            row_scales to = {scales->host + i * scale_bytes, size, a->biased};
+            row_scales to = {scales->host + i * of_scales, size, a->biased};
             take_row(w, row + i, codes->host + i * bytes, bytes, &to);
         }
         PL_TRY(send(codes, row, n, err));

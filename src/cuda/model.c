@@ -56,34 +56,14 @@ static double mb(uint64_t bytes)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-static uint64_t tensor_bytes(const pl_tensor *t)
-{
-    return t ? t->n_bytes : 0;
-}
-
-/* What a layer takes on the device: as stored, numbers of other types than the device's as f32. */
-static uint64_t linear_bytes(const pl_linear *l)
-{
-    const pl_weight *w = &l->w;
-    uint64_t bytes = tensor_bytes(w->weight) + tensor_bytes(w->scales) + tensor_bytes(w->biases);
-    pl_dtype type = w->weight->type;
-    if (w->coding == PL_CODING_TRELLIS) bytes += tensor_bytes(w->scales); /* as f32 */
-    if (w->coding == PL_CODING_DENSE && !pl_cuda_affine_serves(w) && type != PL_F32 &&
-        type != PL_F16 && type != PL_BF16)
-        bytes = w->out * w->in * sizeof(float);
-    uint64_t vectors = (l->bias ? w->out : 0) + (l->output_scale ? w->out : 0) +
-                       (l->input_signs ? w->in : 0) + (l->output_signs ? w->out : 0);
-    return bytes + vectors * sizeof(float);
-}
-
 static uint64_t model_bytes(const pl_transformer *t)
 {
-    uint64_t bytes = linear_bytes(&t->embedding);
-    if (!t->config->tie_embeddings) bytes += linear_bytes(&t->head);
+    uint64_t bytes = pl_cuda_linear_bytes(&t->embedding);
+    if (!t->config->tie_embeddings) bytes += pl_cuda_linear_bytes(&t->head);
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
         const pl_linear *list[LAYER_LINEARS];
         pl_layer_linears(&t->layers[i], list);
-        for (int j = 0; j < LAYER_LINEARS; j++) bytes += linear_bytes(list[j]);
+        for (int j = 0; j < LAYER_LINEARS; j++) bytes += pl_cuda_linear_bytes(list[j]);
     }
     return bytes;
 }

@@ -21,6 +21,17 @@ static size_t code_bytes(const pl_cuda_trellis *w)
     return rows_of(w) * (size_t)w->shape.cols / 8 * w->shape.bits;
 }
 
+static pl_cuda_trellis describe(const pleach_trellis *shape)
+{
+    return (pl_cuda_trellis){.shape = *shape, .units = shape->block == PL_CUDA_UNIT_BLOCK};
+}
+
+uint64_t pl_cuda_trellis_bytes(const pleach_trellis *shape)
+{
+    pl_cuda_trellis w = describe(shape);
+    return code_bytes(&w) + rows_of(&w) * sizeof(float);
+}
+
 /* Through device memory that holds the words in the file's order for a moment. */
 static pleach_status upload_units(pl_cuda *d, pl_cuda_trellis *w, const void *codes,
                                   pleach_error *err)
@@ -71,14 +82,13 @@ pleach_status pl_cuda_trellis_open(pl_cuda *d, const pleach_trellis *shape, cons
 {
     memset(out, 0, sizeof *out);
     PL_TRY(pleach_trellis_check(shape, err));
-    out->shape = *shape;
-    out->units = shape->block == PL_CUDA_UNIT_BLOCK;
+    *out = describe(shape);
     PL_FAIL_IF(shape->interleaved && !out->units, err, PLEACH_ERR_SHAPE,
                "interleaved blocks of %u numbers, expected %d", shape->block, PL_CUDA_UNIT_BLOCK);
     pleach_status status = upload_codes(d, out, codes, err);
     if (status == PLEACH_OK) status = upload_scales(d, out, scales, err);
     if (status == PLEACH_OK)
-        out->bytes = code_bytes(out) + rows_of(out) * sizeof(float);
+        out->bytes = pl_cuda_trellis_bytes(shape);
     else
         pl_cuda_trellis_close(out);
     return status;

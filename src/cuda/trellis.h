@@ -36,6 +36,8 @@ typedef struct pl_cuda_trellis {
     uint64_t bytes;       /* of device memory */
 } pl_cuda_trellis;
 
+/* Bytes of device memory that it will take. */
+uint64_t pl_cuda_trellis_bytes(const pleach_trellis *shape);
 /* codes and scales (fp16) are the host's, as the file has them. */
 pleach_status pl_cuda_trellis_open(pl_cuda *d, const pleach_trellis *shape, const void *codes,
                                    const void *scales, pl_cuda_trellis *out, pleach_error *err);

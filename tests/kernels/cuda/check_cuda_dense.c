@@ -109,6 +109,12 @@ static void open_problem(check *t, problem *p)
                                ? pl_cuda_affine_open(p->d, &p->w, &p->affine, &err)
                                : pl_cuda_dense_open(p->d, &p->w, &p->dense, &err);
     if (status != PLEACH_OK) check_fail(t, "%s", err.message);
+    uint64_t bytes = pl_cuda_affine_serves(&p->w) ? pl_cuda_affine_bytes(&p->w)
+                                                  : pl_cuda_dense_bytes(&p->w);
+    if (p->affine.bytes + p->dense.bytes != bytes)
+        check_fail(t, "%llu bytes, %llu were expected",
+                   (unsigned long long)(p->affine.bytes + p->dense.bytes),
+                   (unsigned long long)bytes);
     size_t in = p->w.in, out = p->w.out;
     p->x = check_buffer(t, 4 * p->M * in, 4);
     p->y = check_buffer(t, 4 * p->M * out, 4);

@@ -109,6 +109,9 @@ static void make_layer(check *t, problem *p, size_t i, size_t out, bool trellis)
     must(t, pl_weight_dense_f32(&l->w, l->dense, &err), &err);
     must(t, pl_linear_open(&l->host, &l->w, &err), &err);
     must(t, pl_cuda_linear_open(p->d, &l->host, &l->device, &err), &err);
+    if (check_good(t) && l->device.bytes != pl_cuda_linear_bytes(&l->host))
+        check_fail(t, "%llu bytes, %llu were expected", (unsigned long long)l->device.bytes,
+                   (unsigned long long)pl_cuda_linear_bytes(&l->host));
     p->list[i] = &l->device;
     p->dy[i] = check_cuda_buffer(t, p->d, 4 * p->M * out);
 }
