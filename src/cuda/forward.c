@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-#include "base/memory.h"
-
 enum {
     MOST_FEW = 2, /* rows of a step that attend as few */
     FEW_ROWS = 16 /* of one sequence: rows attend alone below that, by tiles from there */
@@ -280,23 +278,11 @@ static pleach_status capture(const work *w, cudaGraphExec_t *out, pleach_error *
     return status;
 }
 
-/* The graph of this many rows and this bound on positions; NULL: not seen yet. */
-static pl_cuda_graph *find_graph(const work *w)
-{
-    pl_cuda_layout *l = w->layout;
-    for (size_t i = 0; i < l->n_graphs; i++)
-        if (l->graphs[i].n == w->n && l->graphs[i].length == w->length) return &l->graphs[i];
-    return NULL;
-}
-
 static pleach_status launch(const work *w, pleach_error *err)
 {
-    pl_cuda_layout *l = w->layout;
-    pl_cuda_graph *graph = find_graph(w);
-    if (!graph) { /* kernels are loaded, too, which a capture must not do */
-        if (pl_grow((void **)&l->graphs, &l->graphs_capacity, l->n_graphs + 1, sizeof *l->graphs))
-            return pl_fail_memory(err, "captured steps", (l->n_graphs + 1) * sizeof *l->graphs);
-        l->graphs[l->n_graphs++] = (pl_cuda_graph){.n = w->n, .length = w->length};
+    bool seen;
+    pl_cuda_graph *graph = pl_cuda_layout_graph(w->layout, w->n, w->length, &seen);
+    if (!seen) { /* kernels are loaded, too, which a capture must not do */
         queue_step(w);
         return PLEACH_OK;
     }

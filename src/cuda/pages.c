@@ -173,18 +173,39 @@ static void forget(pl_page_memory *m, void *mirror_)
     pl_free(mirror);
 }
 
+static void drop_graph(pl_cuda_graph *g)
+{
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    *g = (pl_cuda_graph){0};
+}
+
+pl_cuda_graph *pl_cuda_layout_graph(pl_cuda_layout *l, size_t n, size_t length, bool *seen)
+{
+    pl_cuda_graph *oldest = l->graphs, *found = NULL;
+    for (pl_cuda_graph *g = l->graphs; g < l->graphs + PL_CUDA_GRAPHS; g++) {
+        if (g->n == n && g->length == length) found = g;
+        if (g->used < oldest->used) oldest = g;
+    }
+    *seen = found != NULL;
+    if (!found) {
+        found = oldest;
+        drop_graph(found);
+        found->n = n;
+        found->length = length;
+    }
+    found->used = ++l->steps;
+    return found;
+}
+
 void pl_cuda_layout_drop_graphs(pl_cuda_layout *l)
 {
-    for (size_t i = 0; i < l->n_graphs; i++)
-        if (l->graphs[i].exec) cudaGraphExecDestroy(l->graphs[i].exec);
-    l->n_graphs = 0;
+    for (int i = 0; i < PL_CUDA_GRAPHS; i++) drop_graph(&l->graphs[i]);
 }
 
 static void layout_close(pl_cuda_layout *l)
 {
     pl_cuda_layout_drop_graphs(l);
     pl_cuda_free(l->tables);
-    pl_free(l->graphs);
     pl_free(l->users);
     pl_free(l->types);
     pl_free(l->recent_stores);

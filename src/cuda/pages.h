@@ -43,9 +43,13 @@ void pl_cuda_pages_trim(pl_cuda_pages *p);
 
 /* A step of n rows, captured. */
 typedef struct pl_cuda_graph {
-    size_t n, length;
+    size_t n, length;     /* n 0: free */
     cudaGraphExec_t exec; /* NULL: seen once, not captured yet */
+    uint64_t used;        /* the layout's `steps` when it was last */
 } pl_cuda_graph;
+
+/* Of one layout; the one that was used longest ago makes room. */
+enum { PL_CUDA_GRAPHS = 24 };
 
 /* What caches of one make have in common: their tables, side by side, so that one call serves rows
  * of all of them, and the graphs that have these tables' address in them. */
@@ -58,8 +62,8 @@ struct pl_cuda_layout {
     void **tables;           /* device [n_stores][slots][stride] */
     size_t slots, stride;
     struct pl_cuda_mirror **users; /* [slots], NULL: free */
-    pl_cuda_graph *graphs;
-    size_t n_graphs, graphs_capacity;
+    pl_cuda_graph graphs[PL_CUDA_GRAPHS];
+    uint64_t steps;
 };
 
 /* The layout of a cache's make. */
@@ -71,6 +75,8 @@ pleach_status pl_cuda_layout_update(pl_cuda_pages *p, pl_cuda_layout *l, pl_cach
 /* One layer of all caches of the layout. */
 pl_cuda_kv pl_cuda_layout_kv(const pl_cuda_layout *l, uint32_t layer, uint32_t n_kv_heads,
                              uint32_t head_dim, uint32_t window);
+/* The step of n rows and positions below length: as it was seen before, or one without `exec`. */
+pl_cuda_graph *pl_cuda_layout_graph(pl_cuda_layout *l, size_t n, size_t length, bool *seen);
 void pl_cuda_layout_drop_graphs(pl_cuda_layout *l);
 
 #endif
