@@ -40,7 +40,8 @@ static void queue(void *user, int i)
                            .rows = c->last, .M = c->rows, .length = c->N, .n_heads = HEADS,
                            .q = c->b->x, .q_stride = (size_t)HEADS * c->D, .out = c->b->y,
                            .out_stride = (size_t)HEADS * c->D,
-                           .how = c->rows == 1 ? PL_CUDA_ATTENTION_FEW : PL_CUDA_ATTENTION_ROWS};
+                           .how = c->rows == 1 ? PL_CUDA_ATTENTION_FEW : PL_CUDA_ATTENTION_ROWS,
+                           .apart = c->rows == 1};
     if (c->prompt) { /* the last rows of sequence 0 */
         a.rows = c->fill + c->N - BENCH_MOST_M;
         a.M = BENCH_MOST_M;
@@ -111,7 +112,8 @@ static pleach_status open_caches(caches *c, pleach_error *err)
     for (size_t s = 0; s < (size_t)c->copies * c->rows; s++)
         for (uint32_t at = 0; at < c->N; at += FILL) {
             pl_cuda_kv kv = cache_of(c, s);
-            pl_cuda_kv_put(d, &kv, c->fill + at, FILL, c->b->x, width, c->b->x + FILL * width, width);
+            pl_cuda_kv_put(d, &kv, c->fill + at, FILL, c->b->x, width, c->b->x + FILL * width,
+                           width, NULL);
         }
     return pl_cuda_sync(d, err);
 }

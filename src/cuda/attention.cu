@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "attention_tiles.cuh"
+#include "hadamard.cuh"
 #include "turboquant.h"
 
 using namespace attention;
@@ -82,6 +83,21 @@ extern "C" size_t pl_cuda_attention_scratch(const pl_cuda *d, pl_kv type, uint32
 
 static float score_scale(uint32_t D) { return (float)(M_LOG2E / sqrt((double)D)); }
 
+/* Rows whose heads no block turns by itself. */
+static void rotate(const pl_cuda *d, const pl_cuda_attention *call)
+{
+    size_t n = (size_t)call->n_heads * call->cache.head_dim;
+    if (call->rotation.block) pl_cuda_rotate(d, call->out, call->out, n, call->M, &call->rotation);
+}
+
+/* Whether what each block has are whole blocks of the rotation, which warps hold. */
+static bool turns_here(const rows_args &a, const pl_cuda_rotation &r)
+{
+    const size_t D = a.c.head_dim, most = a.group < MOST_HEADS ? a.group : (size_t)MOST_HEADS;
+    return r.block && r.block <= 256 && D % 8 == 0 && most * D % r.block == 0 &&
+           a.group * D % r.block == 0 && pl_aligned16(r.signs) && pl_aligned16(a.out);
+}
+
 static void run_tiles(const pl_cuda *d, const pl_cuda_attention *call)
 {
     tiles_args a = {};
@@ -102,6 +118,7 @@ extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention 
 {
     if (call->how == PL_CUDA_ATTENTION_TILES && tiles_serve(d, &call->cache)) {
         if (call->M) run_tiles(d, call);
+        rotate(d, call);
         return;
     }
     rows_args a = {};
@@ -116,6 +133,12 @@ extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention 
     const bool numbers = numbers_serve(a.c.type, a.c.head_dim);
     set_grid(d, &a, call->length,
              packed ? (few ? 1 : 2) : numbers ? numbers_blocks(a.c.head_dim, few) : 1);
+    a.apart = call->apart;
+    a.out = call->out;
+    if (turns_here(a, call->rotation)) {
+        a.rotation = (uint32_t)call->rotation.block;
+        a.signs = call->rotation.signs;
+    }
     a.arrived = (unsigned *)scratch;
     a.parts = (float *)(a.arrived + COUNTERS);
     for (size_t m = 0, n; m < call->M; m += n) {
@@ -131,4 +154,5 @@ extern "C" void pl_cuda_attention_run(const pl_cuda *d, const pl_cuda_attention 
         else
             rows_run(d, a, grid);
     }
+    if (!a.rotation) rotate(d, call);
 }

@@ -33,6 +33,9 @@ struct rows_args {
     uint32_t n_heads, group, chunks; /* query heads of a key head, and blocks that they make */
     uint32_t most_spans, stored_grid, slots;
     float scale; /* log2(e) / sqrt(D) */
+    bool apart;
+    uint32_t rotation; /* block of the rotation of a block's heads; 0: none */
+    const float *signs; /* its, or NULL */
     unsigned *arrived; /* [M][n_kv_heads * chunks] */
     float *parts;      /* [M][n_kv_heads * chunks][slots][part_floats] */
 };
@@ -108,8 +111,16 @@ static __device__ __forceinline__ bool find_task(const rows_args &a, task &t)
     return true;
 }
 
-static __device__ __forceinline__ float *heads_of(float *base, size_t stride, const rows_args &a,
-                                                  const task &t)
+/* The first tile of a span, counted from its page, that the kernel before may still be writing. */
+static __device__ __forceinline__ uint32_t fresh_tile(const rows_args &a, const task &t)
+{
+    if (!a.apart) return 0;
+    return (t.row.position / PAGE - t.page) * PL_CUDA_TILES + t.row.position % PAGE / PL_CUDA_TILE;
+}
+
+template <typename T>
+static __device__ __forceinline__ T *heads_of(T *base, size_t stride, const rows_args &a,
+                                              const task &t)
 {
     return base + t.m * stride +
            ((size_t)t.head * a.group + t.chunk * MOST_HEADS) * a.c.head_dim;
@@ -238,14 +249,15 @@ static __device__ __forceinline__ void add_spans(const rows_args &a, const task 
     }
 }
 
-/* Un-rotates the sums of head h by a warp, adds those of recent tokens and divides. DIM 0: any. */
+/* Un-rotates the sums of head h by a warp, adds those of recent tokens and divides: to `out`, which
+ * may be x. DIM 0: any. */
 template <int DIM>
 static __device__ __forceinline__ void emit_head(const rows_args &a, const task &t,
-                                                 const weights &w, float *x, const float *parts,
-                                                 bool rotated, uint32_t h, int lane)
+                                                 const weights &w, float *x, float *out,
+                                                 const float *parts, bool rotated, uint32_t h,
+                                                 int lane)
 {
     const uint32_t D = DIM ? DIM : a.c.head_dim, part = part_floats(D), n = t.p.stored.count;
-    float *out = heads_of(a.out, a.out_stride, a, t) + h * D;
     const float *recent = parts + (size_t)a.stored_grid * part + 2 * MOST_HEADS + h * D;
     const float scale = __fdividef(1.0f, w.sum[h]);
     constexpr int R = DIM ? DIM / 32 : 1;
@@ -271,6 +283,54 @@ static __device__ __forceinline__ void emit_head(const rows_args &a, const task 
 #pragma unroll
         for (int i = 0; i < R; i++)
             if (DIM || at + lane < D) out[at + 32 * i + lane] = r[i] * scale;
+    }
+}
+
+static __device__ __forceinline__ void load_eight(float (&v)[8], const float *p)
+{
+    const float4 a = *(const float4 *)p, b = *(const float4 *)(p + 4);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+/* The block's heads, in shared memory, rotated for the layer that reads them: eight numbers a
+ * thread, in the order of hadamard.cuh. Apart from the rest, which inlining it makes slower. */
+static __device__ __noinline__ void rotate_heads(const rows_args &a, const task &t,
+                                                    const float *x, float *out)
+{
+    const uint32_t n = t.H * a.c.head_dim, lane = threadIdx.x % 32;
+    const float factor = 1.0f / sqrtf((float)a.rotation);
+    const float *signs = a.signs ? heads_of(a.signs, 0, a, t) : NULL;
+#pragma unroll 1
+    for (uint32_t at = threadIdx.x * 8; at - lane * 8 < n; at += blockDim.x * 8) { /* whole warps */
+        float own[8] = {}, sign[8];
+        if (at < n) {
+            load_eight(own, x + at);
+            if (signs) load_eight(sign, signs + at);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) own[i] *= signs ? sign[i] : 1.0f;
+#pragma unroll
+        for (int stride = 1; stride < 8; stride *= 2)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                if (!(i & stride) && stride < a.rotation) {
+                    const float low = own[i], high = own[i + stride];
+                    own[i] = low + high;
+                    own[i + stride] = low - high;
+                }
+#pragma unroll 1
+        for (uint32_t lanes = 1; lanes * 8 < a.rotation; lanes *= 2)
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float other = __shfl_xor_sync(~0u, own[i], lanes);
+                own[i] = lane & lanes ? other - own[i] : own[i] + other;
+            }
+        if (at >= n) continue;
+#pragma unroll
+        for (int i = 0; i < 8; i++) own[i] *= factor;
+        *(float4 *)(out + at) = make_float4(own[0], own[1], own[2], own[3]);
+        *(float4 *)(out + at + 4) = make_float4(own[4], own[5], own[6], own[7]);
     }
 }
 
@@ -324,7 +384,12 @@ static __device__ __forceinline__ void finish(const rows_args &a, const task &t,
     }
     __syncthreads();
     const bool rotated = a.c.type > PL_KV_BF16 && (alone ? !t.recent : t.p.stored.count > 0);
-    if (warp < t.H) emit_head<DIM>(a, t, w, result + warp * D, parts, rotated, warp, lane);
+    float *out = heads_of(a.out, a.out_stride, a, t), *to_head = a.rotation ? result : out;
+    if (warp < t.H)
+        emit_head<DIM>(a, t, w, result + warp * D, to_head + warp * D, parts, rotated, warp, lane);
+    if (!a.rotation) return;
+    __syncthreads();
+    rotate_heads(a, t, result, out);
 }
 
 } // namespace attention

@@ -5,7 +5,8 @@
  *
  * A row is one token of one sequence. Rows, page tables and pages are in device memory and are read
  * when the work runs, so that a captured graph is replayed as sequences grow: M, `length` and the
- * addresses are its only constants.
+ * addresses are its only constants. Rows and page tables are not written by kernels: they are read
+ * while the kernel before may still run.
  *
  * A page is PL_CACHE_PAGE positions of one layer, [head][keys, values], of as many bytes as the
  * host's. Types that a fast kernel serves have the bits of a head permuted (pl_cuda_kv_from_host and
@@ -13,7 +14,7 @@
 #ifndef PL_CUDA_ATTENTION_H
 #define PL_CUDA_ATTENTION_H
 
-#include "device.h"
+#include "rotate.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,11 +62,24 @@ typedef struct pl_cuda_kv {
     size_t pages_stride;
 } pl_cuda_kv;
 
+/* Rotary positions. Each head of queries and keys, in place: where there is a norm's gain
+ * [head_dim], x = rms_norm(x); then pairs (i, i + half), i < half, are turned by row m's cos and
+ * sin. */
+typedef struct pl_cuda_rope {
+    float *q, *k; /* [M][heads][head_dim], [M][n_kv_heads][head_dim] */
+    uint32_t heads; /* of q, at least one */
+    size_t half;
+    const float *q_norm, *k_norm; /* or NULL */
+    float eps;
+    const float *cos, *sin; /* [M][half] */
+} pl_cuda_rope;
+
 /* Stores k, v [M][stride] (numbers: n_kv_heads * head_dim of them) at each row's position, in the
- * layer's type and, with `recent`, in bf16 as well. No two rows are the same token. Exact: the bytes
- * of pl_cache_put. */
+ * layer's type and, with `recent`, in bf16 as well, after what `rope` does where it is not NULL:
+ * then k is rope->k. No two rows are the same token. Exact: the bytes of pl_cache_put. */
 void pl_cuda_kv_put(const pl_cuda *d, const pl_cuda_kv *c, const pl_cuda_row *rows, size_t M,
-                    const float *k, size_t k_stride, const float *v, size_t v_stride);
+                    const float *k, size_t k_stride, const float *v, size_t v_stride,
+                    const pl_cuda_rope *rope);
 
 /* Rows alone: each row is cut into spans of positions that work side by side; for a row or a few of
  * each sequence. Few: the same, faster where there are one or two rows in all. Tiles: neighbouring rows of one sequence share what is read, 64 / (n_heads /
@@ -88,6 +102,12 @@ typedef struct pl_cuda_attention {
     size_t q_stride;
     float *out; /* device [M][out_stride] */
     size_t out_stride;
+    /* `out` is rotated by it, exactly, for the layer that reads it; block 0: not. With one,
+     * out_stride is n_heads * head_dim. */
+    pl_cuda_rotation rotation;
+    /* Every row has a sequence of its own, and what lies before its position was stored before the
+     * kernel that ran last began: it may be read while that one still runs, if launches overlap. */
+    bool apart;
 } pl_cuda_attention;
 
 /* Device bytes of scratch for calls of up to M rows and `length`, any class, 256-byte aligned.

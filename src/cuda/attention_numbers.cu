@@ -14,8 +14,10 @@ static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 {
     extern __shared__ __align__(16) float numbers_shared[];
     task t;
-    pl_wait_for_previous();
-    if (!find_task(a, t)) return;
+    if (!find_task(a, t)) {
+        pl_wait_for_previous();
+        return;
+    }
     const warp_sums w = warp_sums_at(numbers_shared, WARPS, D);
     constexpr int C = D == 64 || BLOCKS == 2 || (KIND == F32 && D == 256) ? 64 : 128;
     attend_numbers<KIND, D, C>(a, t, a.c.pages, w);

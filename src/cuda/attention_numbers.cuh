@@ -184,11 +184,11 @@ static __device__ __forceinline__ void attend_numbers(const rows_args &a, const 
                 v[i][j].load(tile + (PAGE * D + token_of(j) * D + part * C + 64 * i + 8 * g) * BYTES);
     };
     const uint8_t *tile = tile_at(0), *next = NULL;
+    if (begin >= fresh_tile(a, t)) pl_wait_for_previous();
     if (n) load_keys(tile, 0);
+    pl_wait_for_previous();
     uint32_t query[D / 16][2];
-    load_query<D>(query,
-                  a.q + t.m * a.q_stride + ((size_t)t.head * a.group + t.chunk * MOST_HEADS) * D, t.H,
-                  a.scale, lane);
+    load_query<D>(query, heads_of(a.q, a.q_stride, a, t), t.H, a.scale, lane);
     float max = -INFINITY, sum = 0, out[D / 16][4] = {};
     for (uint32_t i = 0; i < n; i++, tile = next) {
         const uint32_t base = t.page * PAGE + (begin + i * W) * PL_CUDA_TILE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys and values of rows into their pages. */
+ * Keys and values of rows into their pages, a head for each warp; before that, where there are
+ * rotary positions, queries and keys are turned. */
 #include <cuda_bf16.h>
 
 #include "attention.h"
@@ -16,6 +17,8 @@ struct put_rows {
     size_t M;
     const float *k, *v;
     size_t k_stride, v_stride;
+    pl_cuda_rope rope;
+    uint32_t turned; /* query heads; 0: neither they nor keys */
 };
 
 static __device__ __forceinline__ uint8_t *page_of(const pl_cuda_kv &c, void *const *pages,
@@ -32,21 +35,41 @@ static __device__ __forceinline__ T *plain_at(const pl_cuda_kv &c, void *page, u
     return (T *)page + (((size_t)head * 2 + value) * PAGE + token) * c.head_dim;
 }
 
-static __global__ void put_plain(put_rows p)
+/* One head of row m, in place. */
+static __device__ __forceinline__ void turn_head(const pl_cuda_rope &p, float *x, const float *gain,
+                                                 size_t m, size_t D, int lane)
 {
-    pl_wait_for_previous();
-    const pl_cuda_row row = p.rows[blockIdx.x];
-    if (row.position == PL_CUDA_NO_ROW) return;
-    uint8_t *page = page_of(p.c, p.c.pages, row);
-    const bool value = blockIdx.y;
-    const float *x = value ? p.v + blockIdx.x * p.v_stride : p.k + blockIdx.x * p.k_stride;
-    for (uint32_t i = threadIdx.x; i < p.c.n_kv_heads * p.c.head_dim; i += blockDim.x) {
-        uint32_t head = i / p.c.head_dim, e = i % p.c.head_dim, at = row.position % PAGE;
-        if (p.c.type == PL_KV_F32)
-            plain_at<float>(p.c, page, head, value, at)[e] = x[i];
-        else
-            plain_at<__nv_bfloat16>(p.c, page, head, value, at)[e] = __float2bfloat16_rn(x[i]);
+    const float *cosine = p.cos + m * p.half, *sine = p.sin + m * p.half;
+    float by = 1, sum = 0;
+    if (gain) {
+        for (size_t i = lane; i < D; i += 32) sum += x[i] * x[i];
+#pragma unroll
+        for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+        by = 1.0f / sqrtf(sum / (float)D + p.eps);
+        for (size_t i = 2 * p.half + lane; i < D; i += 32) x[i] = x[i] * by * gain[i];
     }
+    for (size_t i = lane; i < p.half; i += 32) {
+        float a = x[i], b = x[i + p.half], c = cosine[i], s = sine[i];
+        if (gain) {
+            a = a * by * gain[i];
+            b = b * by * gain[i + p.half];
+        }
+        x[i] = __fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s));
+        x[i + p.half] = __fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s));
+    }
+}
+
+static __device__ __forceinline__ void put_plain(const pl_cuda_kv &c, pl_cuda_row row,
+                                                 uint32_t head, bool value, const float *x,
+                                                 int lane)
+{
+    uint8_t *page = page_of(c, c.pages, row);
+    const uint32_t at = row.position % PAGE;
+    for (uint32_t i = lane; i < c.head_dim; i += 32)
+        if (c.type == PL_KV_F32)
+            plain_at<float>(c, page, head, value, at)[i] = x[i];
+        else
+            plain_at<__nv_bfloat16>(c, page, head, value, at)[i] = __float2bfloat16_rn(x[i]);
 }
 
 /* A token's codes in the order of turboquant.h: the page of its head's keys or values. */
@@ -124,26 +147,18 @@ static __device__ void put_tile_value(uint8_t *values, uint8_t *value_scales, ui
     }
 }
 
-template <int D> static __global__ void put_packed(put_rows p)
+template <int D>
+static __device__ __forceinline__ void put_packed(const pl_cuda_kv &c, pl_cuda_row row,
+                                                  uint32_t head, bool value, const float *x,
+                                                  uint8_t *codes, int lane)
 {
-    __shared__ uint8_t codes[WARPS][D];
     constexpr int R = pl_tq_shape<D>::R;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    size_t work = (size_t)blockIdx.x * WARPS + warp;
-    const bool value = work % 2;
-    const uint32_t head = work / 2 % p.c.n_kv_heads;
-    const size_t m = work / 2 / p.c.n_kv_heads;
-    pl_wait_for_previous();
-    if (m >= p.M) return;
-    const pl_cuda_row row = p.rows[m];
-    if (row.position == PL_CUDA_NO_ROW) return;
-    const float *x = (value ? p.v + m * p.v_stride : p.k + m * p.k_stride) + (size_t)head * D;
-    const uint32_t key_bits = p.c.type >> 4, value_bits = p.c.type & 15, at = row.position % PAGE;
+    const uint32_t key_bits = c.type >> 4, value_bits = c.type & 15, at = row.position % PAGE;
     float r[R];
 #pragma unroll
     for (int i = 0; i < R; i++) r[i] = 32 * i + lane < D ? x[32 * i + lane] : 0.0f;
-    if (p.c.recent) {
-        __nv_bfloat16 *dst = plain_at<__nv_bfloat16>(p.c, page_of(p.c, p.c.recent_pages, row), head,
+    if (c.recent) {
+        __nv_bfloat16 *dst = plain_at<__nv_bfloat16>(c, page_of(c, c.recent_pages, row), head,
                                                      value, at);
 #pragma unroll
         for (int i = 0; i < R; i++)
@@ -151,7 +166,7 @@ template <int D> static __global__ void put_packed(put_rows p)
     }
     if (value) pl_tq_rotate<D>(r, lane);
     const uint32_t key_bytes = D * key_bits / 8 + 4 * R, value_bytes = D * value_bits / 8 + 2 * R;
-    uint8_t *run = page_of(p.c, p.c.pages, row) + (size_t)head * PAGE * (key_bytes + value_bytes);
+    uint8_t *run = page_of(c, c.pages, row) + (size_t)head * PAGE * (key_bytes + value_bytes);
     if (!pl_cuda_kv_tiled(key_bits, value_bits, D)) {
         put_page<D>(run + (value ? PAGE * key_bytes : 0), value ? value_bits : key_bits, value, at, r,
                     lane);
@@ -162,10 +177,39 @@ template <int D> static __global__ void put_packed(put_rows p)
         if (value)
             put_tile_value<D>(tile + pl_tile_values(D, key_bits),
                               tile + pl_tile_value_scales(D, key_bits, value_bits), value_bits,
-                              at % PL_CUDA_TILE, r, codes[warp], lane);
+                              at % PL_CUDA_TILE, r, codes, lane);
         else
             put_tile_key<D>(tile, key_bits, at % PL_CUDA_TILE, r, lane);
     }
+}
+
+/* Jobs of a row: its keys, its values, its queries that are turned. D 0: pages of numbers. */
+template <int D> static __global__ void put_heads(put_rows p)
+{
+    __shared__ uint8_t codes[WARPS][D ? D : 1];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t K = p.c.n_kv_heads, dim = D ? D : p.c.head_dim, jobs = 2 * K + p.turned;
+    const size_t work = (size_t)blockIdx.x * WARPS + warp, m = work / jobs;
+    const uint32_t job = (uint32_t)(work % jobs);
+    const uint32_t head = job < K ? job : job < 2 * K ? job - K : job - 2 * K;
+    pl_let_next_start();
+    const pl_cuda_row row = m < p.M ? p.rows[m] : pl_cuda_row{0, PL_CUDA_NO_ROW};
+    pl_wait_for_previous();
+    if (row.position == PL_CUDA_NO_ROW) return;
+    if (job >= 2 * K) {
+        turn_head(p.rope, p.rope.q + (m * p.turned + head) * dim, p.rope.q_norm, m, dim, lane);
+        return;
+    }
+    const bool value = job >= K;
+    if (!value && p.turned) {
+        turn_head(p.rope, p.rope.k + (m * K + head) * dim, p.rope.k_norm, m, dim, lane);
+        __syncwarp();
+    }
+    const float *x = (value ? p.v + m * p.v_stride : p.k + m * p.k_stride) + (size_t)head * dim;
+    if constexpr (D == 0)
+        put_plain(p.c, row, head, value, x, lane);
+    else
+        put_packed<D>(p.c, row, head, value, x, codes[warp], lane);
 }
 
 extern "C" pleach_status pl_cuda_attention_put_open(pl_cuda *d, pleach_error *err)
@@ -175,17 +219,19 @@ extern "C" pleach_status pl_cuda_attention_put_open(pl_cuda *d, pleach_error *er
 
 extern "C" void pl_cuda_kv_put(const pl_cuda *d, const pl_cuda_kv *c, const pl_cuda_row *rows,
                                size_t M, const float *k, size_t k_stride, const float *v,
-                               size_t v_stride)
+                               size_t v_stride, const pl_cuda_rope *rope)
 {
     if (!M) return;
-    const put_rows p = {*c, rows, M, k, v, k_stride, v_stride};
-    if (!pl_kv_is_packed(c->type)) {
-        pl_launch(d, put_plain, dim3((unsigned)M, 2), dim3(256), 0, p);
-        return;
+    put_rows p = {*c, rows, M, k, v, k_stride, v_stride, {}, 0};
+    if (rope) {
+        p.rope = *rope;
+        p.turned = rope->heads;
     }
-    dim3 grid((unsigned)((M * c->n_kv_heads * 2 + WARPS - 1) / WARPS)), block(32 * WARPS);
-#define PUT(D) case D: pl_launch(d, put_packed<D>, grid, block, 0, p); break;
-    switch (c->head_dim) {
-        PUT(64) PUT(80) PUT(96) PUT(112) PUT(128) PUT(192) PUT(256) PUT(512)
+    size_t jobs = M * (2 * c->n_kv_heads + p.turned);
+    dim3 grid((unsigned)((jobs + WARPS - 1) / WARPS)), block(32 * WARPS);
+#define PUT(D) case D: pl_launch(d, put_heads<D>, grid, block, 0, p); break;
+    switch (pl_kv_is_packed(c->type) ? c->head_dim : 0) {
+        PUT(0) PUT(64) PUT(80) PUT(96) PUT(112) PUT(128) PUT(192) PUT(256) PUT(512)
     }
+#undef PUT
 }

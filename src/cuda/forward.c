@@ -56,26 +56,26 @@ static void norm(const work *w, size_t from, const float *gain, bool update,
                      w->n - from, g->rms_norm_eps, r);
 }
 
-static void turn(const work *w, const pl_cuda_layer *l)
+/* Queries and keys are turned, keys and values join the cache. */
+static void put(const work *w, const pl_cuda_layer *l, const pl_cuda_kv *cache)
 {
     pl_cuda_workspace *s = &w->m->w;
     const pl_config *g = w->m->t->config;
-    pl_cuda_rope p = {.q = s->q,
-                      .k = s->k,
-                      .heads = g->n_heads,
-                      .kv_heads = g->n_kv_heads,
-                      .head_dim = g->head_dim,
-                      .half = g->rope.dims / 2,
-                      .q_norm = l->q_norm,
-                      .k_norm = l->k_norm,
-                      .eps = g->rms_norm_eps,
-                      .cos = s->cos,
-                      .sin = s->sin};
-    pl_cuda_rope_turn(w->m->d, &p, w->n);
+    size_t K = (size_t)g->n_kv_heads * g->head_dim;
+    pl_cuda_rope rope = {.q = s->q,
+                         .k = s->k,
+                         .heads = g->n_heads,
+                         .half = g->rope.dims / 2,
+                         .q_norm = l->q_norm,
+                         .k_norm = l->k_norm,
+                         .eps = g->rms_norm_eps,
+                         .cos = s->cos,
+                         .sin = s->sin};
+    pl_cuda_kv_put(w->m->d, cache, w->in.rows, w->n, s->k, K, s->v, K, &rope);
 }
 
-/* mixed = attention of rows [from, n); their keys and values have joined the cache. */
-static void attend(const work *w, const pl_cuda_kv *cache, size_t from)
+/* mixed = attention of rows [from, n), rotated for o; their keys and values are in the cache. */
+static void attend(const work *w, const pl_cuda_kv *cache, pl_cuda_rotation o, size_t from)
 {
     pl_cuda_workspace *s = &w->m->w;
     const pl_config *g = w->m->t->config;
@@ -90,7 +90,9 @@ static void attend(const work *w, const pl_cuda_kv *cache, size_t from)
                                .q = s->q + from * Q,
                                .q_stride = Q,
                                .out = s->mixed + from * Q,
-                               .out_stride = Q};
+                               .out_stride = Q,
+                               .rotation = o,
+                               .apart = w->how == PL_CUDA_ATTENTION_FEW};
         pl_cuda_attention_run(w->m->d, &a, s->attention);
     }
 }
@@ -101,17 +103,16 @@ static void attention_block(const work *w, uint32_t i, size_t from)
     pl_cuda_workspace *s = &w->m->w;
     const pl_config *g = w->m->t->config;
     const pl_cuda_layer *l = &w->m->layers[i];
-    size_t Q = (size_t)g->n_heads * g->head_dim, K = (size_t)g->n_kv_heads * g->head_dim;
+    size_t Q = (size_t)g->n_heads * g->head_dim;
     const pl_cuda_linear *qkv[] = {&l->q, &l->k, &l->v}, *o = &l->o;
     float *outputs[] = {s->q, s->k, s->v}, *update = s->update + from * g->hidden_size;
     pl_cuda_kv cache = pl_cuda_layout_kv(w->layout, i, g->n_kv_heads, g->head_dim,
                                          w->m->t->layers[i].attention.window);
     pl_cuda_linear_apply(w->m->d, qkv, 3, s->norm, l->attention_rotated, w->n, outputs, s->linear);
-    turn(w, l);
-    pl_cuda_kv_put(w->m->d, &cache, w->in.rows, w->n, s->k, K, s->v, K);
+    put(w, l, &cache);
     if (from == w->n) return;
-    attend(w, &cache, from);
-    pl_cuda_linear_apply(w->m->d, &o, 1, s->mixed + from * Q, false, w->n - from, &update,
+    attend(w, &cache, l->o_rotation, from);
+    pl_cuda_linear_apply(w->m->d, &o, 1, s->mixed + from * Q, true, w->n - from, &update,
                          s->linear);
 }
 
@@ -123,8 +124,8 @@ static void feed_forward_block(const work *w, uint32_t i, size_t from)
     const pl_cuda_linear *down = &l->down;
     float *update = s->update + from * C;
     pl_cuda_linear_swiglu(w->m->d, &l->gate, &l->up, s->norm + from * C, l->feed_forward_rotated,
-                          rows, s->gate, s->linear);
-    pl_cuda_linear_apply(w->m->d, &down, 1, s->gate, false, rows, &update, s->linear);
+                          rows, s->gate, &l->down_rotation, s->linear);
+    pl_cuda_linear_apply(w->m->d, &down, 1, s->gate, true, rows, &update, s->linear);
 }
 
 /* All layers; norm is then what the head takes, of rows [first, n). */

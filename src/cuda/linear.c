@@ -304,7 +304,8 @@ static bool swiglu_is_one(const pl_cuda *d, const pl_cuda_linear *gate, const pl
 }
 
 static void run_swiglu(const pl_cuda *d, const pl_cuda_linear *gate, const pl_cuda_linear *up,
-                       const float *x, bool rotated, size_t M, float *y, void *scratch)
+                       const float *x, bool rotated, size_t M, float *y,
+                       const pl_cuda_rotation *then, void *scratch)
 {
     pl_cuda_rotation r = {gate->input_signs, gate->rotate_in.block};
     if (r.block && !rotated) {
@@ -312,22 +313,23 @@ static void run_swiglu(const pl_cuda *d, const pl_cuda_linear *gate, const pl_cu
         x = scratch;
     }
     pl_cuda_product products[] = {product_of(gate, x, M, y), product_of(up, x, M, y)};
-    pl_cuda_trellis_limbs_swiglu(d, &products[0], &products[1], NULL);
+    pl_cuda_trellis_limbs_swiglu(d, &products[0], &products[1], then);
 }
 
 void pl_cuda_linear_swiglu(const pl_cuda *d, const pl_cuda_linear *gate, const pl_cuda_linear *up,
-                           const float *x, bool rotated, size_t M, float *y, void *scratch)
+                           const float *x, bool rotated, size_t M, float *y,
+                           const pl_cuda_rotation *then, void *scratch)
 {
     const pl_cuda_linear *layers[] = {gate, up};
     cursor at = {.base = scratch};
     if (!M) return;
     if (swiglu_is_one(d, gate, up, M)) {
-        run_swiglu(d, gate, up, x, rotated, M, y, scratch);
+        run_swiglu(d, gate, up, x, rotated, M, y, then, scratch);
         return;
     }
     float *up_y = take(&at, M * up->out * sizeof *up_y);
     pl_cuda_linear_apply(d, layers, 2, x, rotated, M, (float *const[]){y, up_y}, at.base + at.used);
-    pl_cuda_silu_mul(d, y, y, up_y, gate->out, M, NULL);
+    pl_cuda_silu_mul(d, y, y, up_y, gate->out, M, then);
 }
 
 void pl_cuda_linear_rows(const pl_cuda *d, const pl_cuda_linear *l, const int32_t *ids, size_t n,

@@ -52,9 +52,11 @@ size_t pl_cuda_linear_scratch(const pl_cuda *d, const pl_cuda_linear *const *lay
 void pl_cuda_linear_apply(const pl_cuda *d, const pl_cuda_linear *const *layers, size_t n,
                           const float *x, bool rotated, size_t M, float *const *y, void *scratch);
 
-/* y [M][out] = silu(gate x) * (up x). Scratch: what pl_cuda_linear_scratch gives for the two. */
+/* y [M][out] = silu(gate x) * (up x), rotated by `then` where that has a block. Scratch: what
+ * pl_cuda_linear_scratch gives for the two. */
 void pl_cuda_linear_swiglu(const pl_cuda *d, const pl_cuda_linear *gate, const pl_cuda_linear *up,
-                           const float *x, bool rotated, size_t M, float *y, void *scratch);
+                           const float *x, bool rotated, size_t M, float *y,
+                           const pl_cuda_rotation *then, void *scratch);
 
 /* dst [n][in] = rows ids[0..n) of W as f32: the embedding look-up. ids: device, each below out.
  * Dense and affine codings. */

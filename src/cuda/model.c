@@ -96,8 +96,11 @@ static pleach_status open_layer(pl_cuda_model *m, uint32_t i, pleach_error *err)
     pl_layer_linears(from, host);
     for (int j = 0; j < LAYER_LINEARS; j++) PL_TRY(open_linear(m, host[j], to[j], err));
     const pl_cuda_linear *qkv[] = {&l->q, &l->k, &l->v}, *gate_up[] = {&l->gate, &l->up};
+    const pl_cuda_linear *o = &l->o, *down = &l->down;
     l->attention_rotated = pl_cuda_linear_rotation(qkv, 3, &l->attention_rotation);
     l->feed_forward_rotated = pl_cuda_linear_rotation(gate_up, 2, &l->feed_forward_rotation);
+    pl_cuda_linear_rotation(&o, 1, &l->o_rotation);
+    pl_cuda_linear_rotation(&down, 1, &l->down_rotation);
     return PLEACH_OK;
 }
 

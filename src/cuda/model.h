@@ -19,8 +19,8 @@ enum {
 typedef struct pl_cuda_layer {
     pl_cuda_linear q, k, v, o, gate, up, down;
     const float *input_norm, *post_norm, *q_norm, *k_norm; /* in the model's gains */
-    /* The rotation that all layers after a norm want of it, if they agree. */
-    pl_cuda_rotation attention_rotation, feed_forward_rotation;
+    /* The rotation that all layers after a norm want of it, if they agree; what o and down want. */
+    pl_cuda_rotation attention_rotation, feed_forward_rotation, o_rotation, down_rotation;
     bool attention_rotated, feed_forward_rotated;
 } pl_cuda_layer;
 

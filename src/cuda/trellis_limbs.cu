@@ -149,7 +149,8 @@ static pl_limbs_matrix piece_of(const pl_limbs_job *j, const pl_cuda_product *p,
 }
 
 /* The products in pieces as large as the smallest of them. */
-static void queue(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool swiglu)
+static void queue(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool swiglu,
+                  const pl_cuda_rotation *r)
 {
     const pleach_trellis *s = &p->w->shape;
     pl_limbs_job j = job_of(p->w, 0);
@@ -162,6 +163,10 @@ static void queue(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool swi
         for (size_t tile = 0; tile < job_of(p[i].w, 0).tiles; tile += j.tiles)
             j.w[j.matrices++] = piece_of(&j, &p[i], tile);
     j.swiglu = swiglu;
+    if (r) {
+        j.rotation = (uint32_t)r->block;
+        j.signs = r->signs;
+    }
     j.M = (uint32_t)p->M;
     j.in = (uint32_t)p->in;
     j.x = p->x;
@@ -177,7 +182,7 @@ static void queue(const pl_cuda *d, const pl_cuda_product *p, size_t n, bool swi
 void pl_cuda_trellis_limbs_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch)
 {
     (void)scratch;
-    queue(d, p, 1, false);
+    queue(d, p, 1, false, NULL);
 }
 
 bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis *gate,
@@ -190,11 +195,12 @@ bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis
 }
 
 void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,
-                                  const pl_cuda_product *up, void *scratch)
+                                  const pl_cuda_product *up, const pl_cuda_rotation *r)
 {
     const pl_cuda_product both[] = {*gate, *up};
-    (void)scratch;
-    queue(d, both, 2, true);
+    bool turns = r && r->block, here = turns && gate->w->shape.axis == 0 && r->block <= 256;
+    queue(d, both, 2, true, here ? r : NULL);
+    if (turns && !here) pl_cuda_rotate(d, gate->y, gate->y, gate->out, gate->M, r);
 }
 
 bool pl_cuda_trellis_limbs_group_serves(const pl_cuda *d, const pl_cuda_trellis *const *w,
@@ -221,5 +227,5 @@ bool pl_cuda_trellis_limbs_group_serves(const pl_cuda *d, const pl_cuda_trellis 
 
 void pl_cuda_trellis_limbs_group(const pl_cuda *d, const pl_cuda_product *products, size_t n)
 {
-    queue(d, products, n, false);
+    queue(d, products, n, false, NULL);
 }

@@ -33,6 +33,8 @@ typedef struct pl_limbs_job {
     pl_limbs_matrix w[PL_CUDA_LIMBS_GROUP]; /* all of the same shape */
     uint32_t matrices;
     bool swiglu; /* two: gate, which has y, and up */
+    uint32_t rotation;  /* block of the rotation of y after swiglu, axis 0 alone; 0: none */
+    const float *signs; /* its [out], or NULL */
     uint32_t M, in;
     const float *x;
     size_t x_stride;
@@ -186,6 +188,22 @@ template <int k> struct pl_run {
         return pl_load_words<k>(codes, bits, wanted);
     }
     __device__ __forceinline__ void step() { codes += 32 * bits; }
+};
+
+/* Where a walker is, and the words of its first unit, which are on their way before anything else.
+ */
+template <int k> struct pl_walk {
+    uint32_t u, end; /* of its units */
+    uint32_t part, r;
+    pl_run<k> codes;
+    pl_words<k> next;
+    __device__ __forceinline__ pl_walk(const pl_limbs_job &j, const pl_place &p, uint32_t walker,
+                                       uint32_t walkers)
+        : u(p.begin + pl_cut{p.end - p.begin, walkers}.start(walker)),
+          end(p.begin + pl_cut{p.end - p.begin, walkers}.start(walker + 1)), part(u / p.len),
+          r(u - part * p.len), codes(j, p, part, r), next(codes.load(u < end))
+    {
+    }
 };
 
 /* ---- sums over warps and blocks ---------------------------------------------------------------
@@ -385,8 +403,13 @@ template <int outputs> struct pl_factors {
             const pl_limbs_matrix &w = j.w[part % j.matrices];
             float v = o < w.out && w.output_scale ? w.output_scale[o] : 1;
             if (outputs == 16) v *= w.scales[o];
+            float b = o < w.out && w.bias ? w.bias[o] : 0;
+            if (outputs == 256 && j.signs && o < w.out && part % 2) { /* up's */
+                v *= j.signs[o];
+                b *= j.signs[o];
+            }
             factor[i] = v;
-            bias[i] = o < w.out && w.bias ? w.bias[o] : 0;
+            bias[i] = b;
         }
     }
     __device__ __forceinline__ float4 apply(uint32_t part, int e, float4 v) const
@@ -401,6 +424,49 @@ template <int outputs> struct pl_factors {
 static __device__ __forceinline__ float pl_silu_times(float gate, float up)
 {
     return gate / (1 + expf(-gate)) * up;
+}
+
+/* Of a tile of 256 outputs, by the two warps that have it: place e of a thread's four is 4 * (its
+ * number in the two) on. Output numbers descend as places ascend, so that a pair's first is the one
+ * whose place has the stride's bit. */
+static __device__ __forceinline__ float4 pl_rotate_tile(float4 v, uint32_t block, float4 *spare)
+{
+    float own[4] = {v.x, v.y, v.z, v.w};
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+    for (int stride = 1; stride < 4; stride *= 2) {
+        if (stride >= block) break;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (!(i & stride)) {
+                float a = own[i + stride], b = own[i];
+                own[i + stride] = a + b;
+                own[i] = a - b;
+            }
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+        if (lanes * 4 >= block) break;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float other = __shfl_xor_sync(~0u, own[i], lanes);
+            own[i] = lane & lanes ? own[i] + other : other - own[i];
+        }
+    }
+    if (block == 256) {
+        const unsigned barrier = threadIdx.x / 64 + 1;
+        spare[threadIdx.x] = make_float4(own[0], own[1], own[2], own[3]);
+        asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory");
+        const float4 other = spare[threadIdx.x ^ 32];
+        asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory"); /* before the next is there */
+        const bool first = threadIdx.x & 32;
+        own[0] = first ? own[0] + other.x : other.x - own[0];
+        own[1] = first ? own[1] + other.y : other.y - own[1];
+        own[2] = first ? own[2] + other.z : other.z - own[2];
+        own[3] = first ? own[3] + other.w : other.w - own[3];
+    }
+    const float factor = 1.0f / sqrtf((float)block);
+    return make_float4(own[0] * factor, own[1] * factor, own[2] * factor, own[3] * factor);
 }
 
 /* Four outputs from place e of a tile on. */
@@ -419,11 +485,12 @@ static __device__ __forceinline__ void pl_write(const pl_limbs_matrix &w, uint32
 }
 
 /* After the block's slots are filled and visible to its threads: y. A thread takes four sums of a
- * part at a time. */
+ * part at a time. spare: a place for each thread, on axis 0. */
 template <class slots>
 static __device__ __forceinline__ void pl_finish(const pl_limbs_job &j, const pl_place &p,
                                                  const slots &own,
-                                                 const pl_factors<slots::outputs> &factors)
+                                                 const pl_factors<slots::outputs> &factors,
+                                                 float4 *spare)
 {
     constexpr int outputs = slots::outputs, quads = outputs / 4;
     /* Parts that one thread finishes together. */
@@ -460,6 +527,7 @@ static __device__ __forceinline__ void pl_finish(const pl_limbs_job &j, const pl
             else if (G == 2)
                 v = make_float4(pl_silu_times(gate.x, v.x), pl_silu_times(gate.y, v.y),
                                 pl_silu_times(gate.z, v.z), pl_silu_times(gate.w, v.w));
+            if (outputs == 256 && j.rotation && part % 2) v = pl_rotate_tile(v, j.rotation, spare);
             if (part + 1 == tile * G + G)
                 pl_write<outputs>(j.w[G == 2 ? 0 : part % j.matrices], part / j.matrices, m, e, v);
         }

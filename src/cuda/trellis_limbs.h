@@ -19,6 +19,7 @@
 #ifndef PL_CUDA_TRELLIS_LIMBS_H
 #define PL_CUDA_TRELLIS_LIMBS_H
 
+#include "rotate.h"
 #include "trellis.h"
 
 #ifdef __cplusplus
@@ -39,11 +40,12 @@ size_t pl_cuda_trellis_limbs_scratch(const pl_cuda *d, const pl_cuda_trellis *w,
 void pl_cuda_trellis_limbs_run(const pl_cuda *d, const pl_cuda_product *p, void *scratch);
 
 /* gate and up in one launch: gate's y[m][o] = silu(gate[o]) * up[o], both as above, of the same x,
- * axis, in, out and L; where k differs, M <= 4. up's y is not looked at. */
+ * axis, in, out and L; where k differs, M <= 4. up's y is not looked at. Then, where r is not NULL
+ * and has a block, y[m] = its rotation (exactly), on axis 0 and to 256 in the same launch. */
 bool pl_cuda_trellis_limbs_swiglu_serves(const pl_cuda *d, const pl_cuda_trellis *gate,
                                          const pl_cuda_trellis *up, size_t M);
 void pl_cuda_trellis_limbs_swiglu(const pl_cuda *d, const pl_cuda_product *gate,
-                                  const pl_cuda_product *up, void *scratch);
+                                  const pl_cuda_product *up, const pl_cuda_rotation *r);
 
 /* n products of the same x and in in one launch, of the same axis and L, cut into pieces as large as
  * the smallest, at most PL_CUDA_LIMBS_GROUP of them: q, k and v. */

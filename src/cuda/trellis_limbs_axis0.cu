@@ -233,19 +233,17 @@ static __device__ __forceinline__ void leave(const int (&acc)[shape<C>::tiles][s
 }
 
 template <int k, int L, int C>
-static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_place &p,
+static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_place &p, pl_walk<k> at,
                                             staged<C> *all, float *slots)
 {
     typedef shape<C> S;
     const uint32_t warp = threadIdx.x / 32, walker = warp / S::warps, half = warp % S::warps;
     const unsigned lane = threadIdx.x % 32, q = lane % 4;
-    const pl_cut cut = {p.end - p.begin, S::walkers};
-    uint32_t u = p.begin + cut.start(walker);
-    const uint32_t end = p.begin + cut.start(walker + 1);
+    uint32_t u = at.u, part = at.part, r = at.r;
+    const uint32_t end = at.end;
+    pl_run<k> codes = at.codes;
+    pl_words<k> next = at.next;
     staged<C> &run = all[walker];
-    uint32_t part = u / p.len, r = u % p.len;
-    pl_run<k> codes(j, p, part, r);
-    pl_words<k> next = codes.load(u < end);
     for (bool fresh = true, first = true; u < end; first = false) {
         uint32_t left = min(end - u, p.len - r), runs = (left + RUN - 1) / RUN;
         uint32_t len = (left + runs - 1) / runs;
@@ -305,14 +303,17 @@ static __global__ void __launch_bounds__(PL_LIMBS_THREADS, 1) product(pl_limbs_j
     typedef shape<C> S;
     staged<C> *runs = (staged<C> *)shared;
     float *slots = (float *)(runs + S::walkers);
+    static_assert(S::walkers * sizeof(staged<C>) >= PL_LIMBS_THREADS * sizeof(float4),
+                  "what is walked leaves room to rotate in");
     const pl_place p = pl_place_of(j);
     pl_let_next_start();
+    const pl_walk<k> start(j, p, threadIdx.x / 32 / S::warps, S::walkers);
     S::slots::clear(p, slots);
     const pl_factors<256> factors(j, p, S::walkers, slots + S::slots::size(p));
-    walk<k, L, C>(j, p, runs, slots);
+    walk<k, L, C>(j, p, start, runs, slots);
     pl_wait_for_previous(); /* walkers without work, too, before they write */
     __syncthreads();
-    pl_finish(j, p, typename S::slots{slots}, factors);
+    pl_finish(j, p, typename S::slots{slots}, factors, (float4 *)shared);
 }
 
 template <int k, int L> static pl_limbs_kernel *of_code(int C)

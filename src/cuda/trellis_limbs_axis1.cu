@@ -189,17 +189,15 @@ static __device__ __forceinline__ void leave(float (&sums)[shape<C>::sets][4], f
 }
 
 template <int k, int L, int C>
-static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_place &p,
+static __device__ __forceinline__ void walk(const pl_limbs_job &j, const pl_place &p, pl_walk<k> at,
                                             uint32_t *digits, column_scale *scales, float *slots)
 {
     typedef shape<C> S;
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const pl_cut cut = {p.end - p.begin, WALKERS};
-    uint32_t u = p.begin + cut.start(warp);
-    const uint32_t end = p.begin + cut.start(warp + 1);
-    uint32_t part = u / p.len, r = u % p.len;
-    pl_run<k> codes(j, p, part, r);
-    pl_words<k> next = codes.load(u < end);
+    uint32_t u = at.u, part = at.part, r = at.r;
+    const uint32_t end = at.end;
+    pl_run<k> codes = at.codes;
+    pl_words<k> next = at.next;
     pl_wait_for_previous();
     round_slice<C>(j, p, digits, scales);
     __syncthreads();
@@ -239,11 +237,12 @@ static __global__ void __launch_bounds__(PL_LIMBS_THREADS, 1) product(pl_limbs_j
     column_scale *scales = (column_scale *)(digits + p.len * S::columns * COLUMN);
     float *slots = (float *)(scales + p.len * S::scales);
     pl_let_next_start();
+    const pl_walk<k> start(j, p, threadIdx.x / 32, WALKERS);
     S::slots::clear(p, slots);
     const pl_factors<16> factors(j, p, WALKERS, slots + S::slots::size(p));
-    walk<k, L, C>(j, p, digits, scales, slots);
+    walk<k, L, C>(j, p, start, digits, scales, slots);
     __syncthreads();
-    pl_finish(j, p, typename S::slots{slots}, factors);
+    pl_finish(j, p, typename S::slots{slots}, factors, NULL);
 }
 
 template <int k, int L> static pl_limbs_kernel *of_code(int C)

@@ -54,18 +54,27 @@ static __device__ __forceinline__ void load_and_add(const norm_task &t, float ow
     pl_run_store(t.x + row, own, at, t.n, t.vector);
 }
 
+/* What a run's numbers are multiplied by. */
+typedef struct norm_factors {
+    float gain[PL_RUN_OWN], signs[PL_RUN_OWN];
+} norm_factors;
+
+static __device__ __forceinline__ void load_factors(const norm_task &t, norm_factors &f, size_t at)
+{
+    pl_run_load(f.gain, t.gain, at, t.n, t.vector);
+    if (t.block) pl_run_load(f.signs, t.signs, at, t.n, t.vector);
+}
+
 static __device__ __forceinline__ void norm_run(const norm_task &t, float own[PL_RUN_OWN],
-                                                size_t row, size_t first, float by, float *shared)
+                                                const norm_factors &f, size_t row, size_t first,
+                                                float by, float *shared)
 {
     size_t at = first + (size_t)threadIdx.x * PL_RUN_OWN, length = min(t.run, t.n - first);
-    float gain[PL_RUN_OWN];
-    pl_run_load(gain, t.gain, at, t.n, t.vector);
 #pragma unroll
-    for (int i = 0; i < PL_RUN_OWN; i++) own[i] = own[i] * by * gain[i];
+    for (int i = 0; i < PL_RUN_OWN; i++) own[i] = own[i] * by * f.gain[i];
     if (t.block) {
-        pl_run_load(gain, t.signs, at, t.n, t.vector);
 #pragma unroll
-        for (int i = 0; i < PL_RUN_OWN; i++) own[i] *= gain[i];
+        for (int i = 0; i < PL_RUN_OWN; i++) own[i] *= f.signs[i];
         pl_run_hadamard(own, length, t.block, shared);
 #pragma unroll
         for (int i = 0; i < PL_RUN_OWN; i++) own[i] *= t.factor;
@@ -73,13 +82,16 @@ static __device__ __forceinline__ void norm_run(const norm_task &t, float own[PL
     pl_run_store(t.y + row, own, at, first + length, t.vector);
 }
 
-/* A row for each thread block. A row of one run stays in registers, a longer one is read again. */
+/* A row for each thread block. A row of one run stays in registers, and its factors, which no cache
+ * holds from step to step, are on their way before x is there; a longer one is read again. */
 static __global__ void __launch_bounds__(1024) norm_rows(norm_task t)
 {
     extern __shared__ float shared[];
     size_t row = blockIdx.x * t.n, own_at = (size_t)threadIdx.x * PL_RUN_OWN;
     float own[PL_RUN_OWN], sum = 0;
+    norm_factors f;
     pl_let_next_start();
+    if (t.run >= t.n) load_factors(t, f, own_at);
     pl_wait_for_previous();
     for (size_t first = 0; first < t.n; first += t.run) {
         size_t length = min(t.run, t.n - first);
@@ -91,8 +103,11 @@ static __global__ void __launch_bounds__(1024) norm_rows(norm_task t)
     }
     float by = 1.0f / sqrtf(block_sum(sum) / (float)t.n + t.eps);
     for (size_t first = 0; first < t.n; first += t.run) {
-        if (t.run < t.n) pl_run_load(own, t.x + row, first + own_at, t.n, t.vector);
-        norm_run(t, own, row, first, by, shared);
+        if (t.run < t.n) {
+            pl_run_load(own, t.x + row, first + own_at, t.n, t.vector);
+            load_factors(t, f, first + own_at);
+        }
+        norm_run(t, own, f, row, first, by, shared);
     }
 }
 
@@ -141,42 +156,6 @@ void pl_cuda_rope_table(const pl_cuda *d, float *cos, float *sin, const int32_t 
     if (!half || !M) return;
     pl_launch(d, rope_table, dim3((unsigned)((half * M + 127) / 128)), 128, 0, cos, sin, positions,
               frequencies, half, M, scale);
-}
-
-/* A head for each warp. */
-static __global__ void rope_heads(pl_cuda_rope p, size_t M)
-{
-    size_t all = p.heads + p.kv_heads;
-    size_t job = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP, m = job / all;
-    size_t head = job % all, lane = threadIdx.x % WARP, D = p.head_dim;
-    pl_let_next_start();
-    pl_wait_for_previous();
-    if (m >= M) return;
-    bool is_q = head < p.heads;
-    float *x = is_q ? p.q + (m * p.heads + head) * D : p.k + (m * p.kv_heads + head - p.heads) * D;
-    const float *gain = is_q ? p.q_norm : p.k_norm;
-    const float *cosine = p.cos + m * p.half, *sine = p.sin + m * p.half;
-    float by = 1, sum = 0;
-    if (gain) {
-        for (size_t i = lane; i < D; i += WARP) sum += x[i] * x[i];
-        by = 1.0f / sqrtf(warp_sum(sum) / (float)D + p.eps);
-        for (size_t i = 2 * p.half + lane; i < D; i += WARP) x[i] = x[i] * by * gain[i];
-    }
-    for (size_t i = lane; i < p.half; i += WARP) {
-        float a = x[i], b = x[i + p.half], c = cosine[i], s = sine[i];
-        if (gain) {
-            a = a * by * gain[i];
-            b = b * by * gain[i + p.half];
-        }
-        x[i] = __fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s));
-        x[i + p.half] = __fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s));
-    }
-}
-
-void pl_cuda_rope_turn(const pl_cuda *d, const pl_cuda_rope *p, size_t M)
-{
-    size_t jobs = M * (p->heads + p->kv_heads);
-    if (jobs) pl_launch(d, rope_heads, dim3((unsigned)((jobs + 3) / 4)), 4 * WARP, 0, *p, M);
 }
 
 /* ---- element by element ---------------------------------------------------------------------- */

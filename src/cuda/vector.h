@@ -22,17 +22,6 @@ void pl_cuda_rms_norm(const pl_cuda *d, float *y, float *x, const float *update,
 void pl_cuda_rope_table(const pl_cuda *d, float *cos, float *sin, const int32_t *positions,
                         const float *frequencies, size_t half, size_t M, float scale);
 
-/* The heads of M rows, in place: where there is a norm's gain [head_dim], x = rms_norm(x) per head;
- * then pairs (i, i + half), i < half, of each head are turned by row m's cos and sin. */
-typedef struct pl_cuda_rope {
-    float *q, *k; /* [M][heads][head_dim], [M][kv_heads][head_dim] */
-    size_t heads, kv_heads, head_dim, half;
-    const float *q_norm, *k_norm; /* or NULL */
-    float eps;
-    const float *cos, *sin; /* [M][half] */
-} pl_cuda_rope;
-void pl_cuda_rope_turn(const pl_cuda *d, const pl_cuda_rope *p, size_t M);
-
 /* y[i] = gate[i] / (1 + exp(-gate[i])) * up[i] for M rows of n; y may be gate or up. Then, where r
  * is not NULL and has a block, y[m] = its rotation. */
 void pl_cuda_silu_mul(const pl_cuda *d, float *y, const float *gate, const float *up, size_t n,

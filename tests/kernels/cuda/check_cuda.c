@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 4096, BUFFERS = 64, GUARD_BYTE = 0xa5 };
+enum { GUARD = 4096, BUFFERS = 96, GUARD_BYTE = 0xa5 };
 
 static struct {
     uint8_t *base;

@@ -137,7 +137,7 @@ static void put_device(check *t, pl_cuda *d, const problem *p)
     const float *device_v = check_cuda_copy(t, d, v, 4 * (n + 1) * v_stride);
     for (size_t i = 0; i <= n; i += MOST)
         pl_cuda_kv_put(d, &p->kv, device_rows + i, PL_MIN(n + 1 - i, (size_t)MOST),
-                       device_k + i * k_stride, k_stride, device_v + i * v_stride, v_stride);
+                       device_k + i * k_stride, k_stride, device_v + i * v_stride, v_stride, NULL);
 }
 
 static void check_pages_of(check *t, pl_cuda *d, const problem *p, size_t store, int i, pl_kv type,
@@ -196,14 +196,21 @@ static void make_rows(check *t, problem *p)
     p->rows[p->M++] = (pl_cuda_row){0, PL_CUDA_NO_ROW};
 }
 
+static pl_cuda_attention call_of(check *t, pl_cuda *d, const problem *p, size_t m, size_t M,
+                                 size_t length, pl_cuda_attention_class how)
+{
+    size_t width = (size_t)p->s.heads * p->s.dim;
+    const pl_cuda_row *rows = check_cuda_copy(t, d, p->rows + m, M * sizeof *rows);
+    return (pl_cuda_attention){.cache = p->kv, .rows = rows, .M = M, .length = length,
+                               .n_heads = p->s.heads, .how = how, .q = p->device_q + m * width,
+                               .q_stride = width, .out = p->out + m * width, .out_stride = width};
+}
+
 static void run(check *t, pl_cuda *d, const problem *p, size_t m, size_t M, size_t length,
                 pl_cuda_attention_class how, float *got)
 {
     size_t width = (size_t)p->s.heads * p->s.dim;
-    const pl_cuda_row *rows = check_cuda_copy(t, d, p->rows + m, M * sizeof *rows);
-    pl_cuda_attention a = {.cache = p->kv, .rows = rows, .M = M, .length = length,
-                           .n_heads = p->s.heads, .how = how, .q = p->device_q + m * width,
-                           .q_stride = width, .out = p->out + m * width, .out_stride = width};
+    pl_cuda_attention a = call_of(t, d, p, m, M, length, how);
     pl_cuda_attention_run(d, &a, p->scratch);
     check_cuda_fetch(t, d, got, a.out, 4 * M * width);
 }
@@ -344,6 +351,54 @@ static void check_nan(check *t, pl_cuda *d, problem *p, const float *before,
         }
 }
 
+/* ---- what follows and what comes before ------------------------------------------------------- */
+
+/* Rotated for the layer that reads it: the bits of the rotation of what it is without. */
+static void check_rotated(check *t, pl_cuda *d, const problem *p, const float *plain,
+                          pl_cuda_attention_class how, float *got)
+{
+    size_t width = (size_t)p->s.heads * p->s.dim, n = p->M - 1, block = 2;
+    float *signs = check_buffer(t, 4 * width, 4), *want = check_buffer(t, 4 * n * width, 4);
+    while (width % (2 * block) == 0 && block < 512 && check_below(t, 10)) block *= 2;
+    for (size_t i = 0; i < width; i++) signs[i] = check_below(t, 2) ? 1.0f : -1.0f;
+    memcpy(want, plain, 4 * n * width);
+    for (size_t m = 0; m < n; m++) p->kernels.rotate(want + m * width, signs, width, block);
+    pl_cuda_attention a = call_of(t, d, p, 0, n, p->s.length, how);
+    a.rotation = (pl_cuda_rotation){check_cuda_copy(t, d, signs, 4 * width), block};
+    pl_cuda_attention_run(d, &a, p->scratch);
+    if (check_cuda_fetch(t, d, got, a.out, 4 * n * width)) check_same(t, got, want, 4 * n * width);
+}
+
+static void put_one(check *t, pl_cuda *d, const problem *p, size_t m, const float *k,
+                    const float *v)
+{
+    size_t width = p->s.kv_heads * p->s.dim;
+    const pl_cuda_row *row = check_cuda_copy(t, d, &p->rows[m], sizeof *row);
+    const float *device_k = check_cuda_copy(t, d, k, 4 * width);
+    const float *device_v = check_cuda_copy(t, d, v, 4 * width);
+    pl_cuda_kv_put(d, &p->kv, row, 1, device_k, width, device_v, width, NULL);
+}
+
+/* A row's own token is stored by the kernel before, which may still run. */
+static void check_fresh(check *t, pl_cuda *d, const problem *p, size_t m, const float *want,
+                        pl_cuda_attention_class how, float *got)
+{
+    size_t width = (size_t)p->s.heads * p->s.dim, kv_width = p->s.kv_heads * p->s.dim;
+    size_t at = p->rows[m].position * kv_width;
+    const float *k = p->k[p->rows[m].sequence] + at, *v = p->v[p->rows[m].sequence] + at;
+    float *other = check_buffer(t, 4 * kv_width, 4);
+    for (size_t i = 0; i < kv_width; i++) other[i] = (float)check_normal(t);
+    pl_cuda_attention a = call_of(t, d, p, m, 1, p->s.length, how);
+    put_one(t, d, p, m, other, other);
+    check_cuda_fetch(t, d, got, a.out, 4 * width);
+    a.apart = true;
+    d->chained = true;
+    put_one(t, d, p, m, k, v);
+    pl_cuda_attention_run(d, &a, p->scratch);
+    d->chained = false;
+    if (check_cuda_fetch(t, d, got, a.out, 4 * width)) check_same(t, got, want, 4 * width);
+}
+
 /* ---- the tests --------------------------------------------------------------------------------- */
 
 static double check_class(check *t, pl_cuda *d, problem *p, pl_cuda_attention_class how,
@@ -365,6 +420,11 @@ static double check_class(check *t, pl_cuda *d, problem *p, pl_cuda_attention_cl
                 check_fail(t, "%s: sequence %u, position %u alone: number %zu is %.9g, not %.9g", name,
                            p->rows[m].sequence, p->rows[m].position, e, again[e], got[m * width + e]);
     }
+    for (int i = 0; check_good(t) && i < 3; i++) {
+        size_t m = check_below(t, (uint32_t)p->M - 1);
+        check_fresh(t, d, p, m, got + m * width, how, again);
+    }
+    if (check_good(t)) check_rotated(t, d, p, got, how, again);
     if (check_good(t)) check_nan(t, d, p, got, how, again);
     return worst;
 }
@@ -468,7 +528,7 @@ static void time_rows(check *t, pl_cuda *d, pl_kv type, uint32_t D, uint32_t hea
             kv.pages = device_pages + ((size_t)i * M + s) * table;
             for (uint32_t at = 0; at < n; at += FILL)
                 pl_cuda_kv_put(d, &kv, device_rows + at, PL_MIN(n - at, (uint32_t)FILL), device_x, width,
-                               device_x, width);
+                               device_x, width, NULL);
         }
     }
     d->chained = true; /* as in a model */

@@ -28,6 +28,7 @@ typedef struct product {
     matrix w[2];
     size_t matrices, in, out, M, x_stride, y_stride;
     float *x;
+    pl_cuda_rotation then; /* of two matrices' result */
 } product;
 
 static float *random_numbers(check *t, size_t n, double around)
@@ -86,6 +87,8 @@ static bool make_product(check *t, pl_cuda *d, unsigned k, unsigned L, unsigned 
     p->out = random_size(t, 1500);
     p->in = random_size(t, 1500);
     if (check_below(t, 8) == 0) *(check_below(t, 2) ? &p->in : &p->out) += 4000;
+    p->then = (pl_cuda_rotation){0};
+    if (check_below(t, 2)) p->out = (p->out + 255) / 256 * 256;
     size_t coded = axis ? p->in : p->out;
     s.rows = axis ? p->out : p->in;
     s.cols = (coded + 255) / 256 * 256;
@@ -120,7 +123,7 @@ static void queue(pl_cuda *d, const product *p, size_t M, const float *x, float 
     pl_cuda_product c[2];
     for (size_t i = 0; i < p->matrices; i++) c[i] = product_of(p, &p->w[i], M, x, y);
     if (p->matrices == 2)
-        pl_cuda_trellis_limbs_swiglu(d, &c[0], &c[1], NULL);
+        pl_cuda_trellis_limbs_swiglu(d, &c[0], &c[1], &p->then);
     else
         pl_cuda_trellis_limbs_run(d, &c[0], NULL);
 }
@@ -182,9 +185,26 @@ static void compare(check *t, const product *p, const float *x, const float *y)
         }
 }
 
+/* y is the product's; rotated in the same call it is the rotation of y. */
+static void check_rotated(check *t, const pl_kernels *c, pl_cuda *d, product *p, float *y)
+{
+    size_t block = 2;
+    if (p->out % 2) return;
+    while (p->out % (2 * block) == 0 && block < 512 && check_below(t, 10)) block *= 2;
+    float *signs = check_buffer(t, 4 * p->out, 4);
+    float *got = check_buffer(t, 4 * p->M * p->y_stride, 4);
+    for (size_t i = 0; i < p->out; i++) signs[i] = check_below(t, 2) ? 1.0f : -1.0f;
+    p->y_stride = p->out;
+    if (!run(t, d, p, p->M, p->x, y)) return;
+    p->then = (pl_cuda_rotation){check_cuda_copy(t, d, signs, 4 * p->out), block};
+    if (!run(t, d, p, p->M, p->x, got)) return;
+    for (size_t m = 0; m < p->M; m++) c->rotate(y + m * p->out, signs, p->out, block);
+    check_same(t, got, y, 4 * p->M * p->out);
+}
+
 /* M: least .. most, one class. */
-static void check_products(check *t, pl_cuda *d, unsigned k, unsigned L, unsigned axis, size_t least,
-                           size_t most)
+static void check_products(check *t, const pl_kernels *c, pl_cuda *d, unsigned k, unsigned L,
+                           unsigned axis, size_t least, size_t most)
 {
     if (!check_begin(t, true, "limbs_k%u_L%u_axis%u_M%zu", k, L, axis, most)) return;
     for (int round = 0; check_round(t, round, 8); round++) {
@@ -197,6 +217,7 @@ static void check_products(check *t, pl_cuda *d, unsigned k, unsigned L, unsigne
             for (size_t m = 0; m < M && !plain; m++)
                 check_fill_f32(t, p.x + m * p.x_stride, p.in);
             if (run(t, d, &p, M, p.x, y)) compare(t, &p, p.x, y);
+            if (check_good(t) && plain && p.matrices == 2) check_rotated(t, c, d, &p, y);
         }
         close_product(t, d, &p);
     }
@@ -362,14 +383,13 @@ static void check_chain(check *t, pl_cuda *d, unsigned axis)
 
 void check_cuda_limbs(check *t, const pl_kernels *c, pl_cuda *d)
 {
-    (void)c;
     pleach_error err;
     if (pl_cuda_trellis_limbs_prepare(d, &err) != PLEACH_OK) check_fail(t, "%s", err.message);
     for (unsigned axis = 0; axis < 2; axis++) {
 #define PRODUCTS(k, L)                                                                             \
-    check_products(t, d, k, L, axis, 1, 1);                                                        \
-    check_products(t, d, k, L, axis, 2, 4);                                                        \
-    check_products(t, d, k, L, axis, 5, 8);
+    check_products(t, c, d, k, L, axis, 1, 1);                                                     \
+    check_products(t, c, d, k, L, axis, 2, 4);                                                     \
+    check_products(t, c, d, k, L, axis, 5, 8);
         PL_EACH_CODE(PRODUCTS)
 #undef PRODUCTS
         static const size_t rows[] = {1, 4, 8};

@@ -223,11 +223,15 @@ static void check_swiglu(check *t, const pl_kernels *c, pl_cuda *d)
         check_cuda_fetch(t, d, gate, p.dy[0], 4 * p.M * out);
         check_cuda_fetch(t, d, up, p.dy[1], 4 * p.M * out);
         c->silu_mul(gate, gate, up, p.M * out);
-        pl_cuda_rotation r;
+        size_t block = check_below(t, 3) ? 32 : 0;
+        float *signs = check_buffer(t, 4 * out, 4);
+        for (size_t i = 0; i < out; i++) signs[i] = check_below(t, 2) ? 1.0f : -1.0f;
+        for (size_t m = 0; block && m < p.M; m++) c->rotate(gate + m * out, signs, out, block);
+        pl_cuda_rotation r, then = {check_cuda_copy(t, d, signs, 4 * out), block};
         bool one = pl_cuda_linear_rotation(p.list, 2, &r);
         if (one && r.block) pl_cuda_rotate(d, p.dx, p.dx, p.in, p.M, &r);
         if (check_good(t))
-            pl_cuda_linear_swiglu(d, p.list[0], p.list[1], p.dx, one, p.M, dy, p.scratch);
+            pl_cuda_linear_swiglu(d, p.list[0], p.list[1], p.dx, one, p.M, dy, &then, p.scratch);
         if (check_cuda_fetch(t, d, got, dy, 4 * p.M * out)) check_near(t, got, gate, p.M, out);
         close_problem(&p);
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "check_cuda.h"
+#include "cuda/attention.h"
 #include "cuda/vector.h"
 #include "model/rope.h"
 
@@ -116,6 +117,34 @@ static void turn_heads(const pl_kernels *c, float *x, size_t heads, size_t D, co
     }
 }
 
+/* Rows turned and put into pages of f32, one each, side by side; the pages. */
+static float *put_turned(check *t, pl_cuda *d, const pl_cuda_rope *p, size_t K, size_t D, size_t M)
+{
+    size_t bytes = pl_cuda_kv_page_bytes(PL_KV_F32, (uint32_t)K, (uint32_t)D);
+    pl_cuda_row rows[8];
+    void *pages[8];
+    uint8_t *memory = check_cuda_buffer(t, d, M * bytes);
+    for (size_t m = 0; m < M; m++) {
+        rows[m] = (pl_cuda_row){(uint32_t)m, 0};
+        pages[m] = memory + m * bytes;
+    }
+    pl_cuda_kv kv = {.type = PL_KV_F32, .n_kv_heads = (uint32_t)K, .head_dim = (uint32_t)D,
+                     .pages = check_cuda_copy(t, d, pages, sizeof pages), .pages_stride = 1};
+    const pl_cuda_row *device_rows = check_cuda_copy(t, d, rows, sizeof rows);
+    pl_cuda_kv_put(d, &kv, device_rows, M, p->k, K * D, p->k, K * D, p);
+    return (float *)memory;
+}
+
+/* What was put are the keys. */
+static void check_keys(check *t, pl_cuda *d, const float *pages, const float *keys, size_t K,
+                       size_t D, size_t M)
+{
+    float *put = check_buffer(t, 4 * D, 4);
+    for (size_t i = 0; check_good(t) && i < M * K; i++)
+        if (check_cuda_fetch(t, d, put, pages + i * 2 * PL_CACHE_PAGE * D, 4 * D))
+            check_same(t, put, keys + i * D, 4 * D);
+}
+
 static void check_rope(check *t, const pl_kernels *c, pl_cuda *d)
 {
     static double want[20000], bound[20000];
@@ -151,16 +180,14 @@ static void check_rope(check *t, const pl_kernels *c, pl_cuda *d)
                            check_cuda_copy(t, d, frequencies, 4 * half), half, M, scale);
         pl_cuda_rope p = {.q = check_cuda_copy(t, d, q, 4 * nq),
                           .k = check_cuda_copy(t, d, k, 4 * nk),
-                          .heads = H,
-                          .kv_heads = K,
-                          .head_dim = D,
+                          .heads = (uint32_t)H,
                           .half = half,
                           .q_norm = norm ? check_cuda_copy(t, d, gq, 4 * D) : NULL,
                           .k_norm = norm ? check_cuda_copy(t, d, gk, 4 * D) : NULL,
                           .eps = 1e-6f,
                           .cos = dc,
                           .sin = ds};
-        pl_cuda_rope_turn(d, &p, M);
+        float *page = put_turned(t, d, &p, K, D, M);
         for (size_t m = 0; m < M; m++) {
             turn_heads(c, q + m * H * D, H, D, norm ? gq : NULL, 1e-6f, cosine + m * half,
                        sine + m * half, half);
@@ -176,6 +203,7 @@ static void check_rope(check *t, const pl_kernels *c, pl_cuda *d)
             }
             check_close(t, got, want, bound, n);
         }
+        check_keys(t, d, page, got, K, D, M);
     }
 }
 
