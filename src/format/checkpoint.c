@@ -107,6 +107,11 @@ const pl_tensor *pl_checkpoint_find(const pleach_checkpoint *c, const char *name
     return pl_tensor_search(c->sorted, c->n_tensors, name);
 }
 
+size_t pl_checkpoint_skipped(const pleach_checkpoint *c)
+{
+    return c->n_foreign;
+}
+
 const pl_gguf *pl_checkpoint_gguf(const pleach_checkpoint *c)
 {
     return c->gguf;

@@ -185,6 +185,8 @@ const pl_tensor *pl_checkpoint_find(const pleach_checkpoint *c, const char *name
  * PLEACH_ERR_MISSING names the tensor that is absent. */
 pleach_status pl_checkpoint_weight(const pleach_checkpoint *c, const char *module, uint64_t out,
                                    uint64_t in, pl_weight *w, pleach_error *err);
+/* How many tensors were left out, as parts that are not run have them: a vision tower, say. */
+size_t pl_checkpoint_skipped(const pleach_checkpoint *c);
 /* The GGUF file behind it, or NULL for a folder. */
 const pl_gguf *pl_checkpoint_gguf(const pleach_checkpoint *c);
 /* The folder's config.json as text, or NULL for GGUF: the quantiser copies what it does not change.

@@ -6,6 +6,7 @@
 #include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -301,8 +302,23 @@ void pl_item_size(pl_plan_item *item)
 
 /* ---- carried tensors ------------------------------------------------------------------------ */
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The modules' names in order, in fresh memory; NULL: no memory. */
+static const char **sort_modules(const pl_plan *plan)
+{
+    const char **names = pl_alloc(plan->n_items, sizeof *names);
+    if (!names) return NULL;
+    for (size_t i = 0; i < plan->n_items; i++) names[i] = plan->items[i].module.name;
+    qsort(names, plan->n_items, sizeof *names, compare_names);
+    return names;
+}
+
 /* True for a tensor that is part of a module's weight, the unused head of a tied model included. */
-static bool is_module_part(const pl_plan *plan, const char *name)
+static bool is_module_part(const char *const *modules, size_t n, const char *name)
 {
     static const char *const parts[] = {"weight", "scales", "biases", "output_scale",
                                         "weight_scale_inv", "weight_scale"};
@@ -312,23 +328,29 @@ static bool is_module_part(const pl_plan *plan, const char *name)
     while (p < PL_COUNT(parts) && strcmp(dot + 1, parts[p]) != 0) p++;
     if (p == PL_COUNT(parts)) return false;
     if (length == 7 && !strncmp(name, "lm_head", 7)) return true;
-    for (size_t i = 0; i < plan->n_items; i++) {
-        const char *module = plan->items[i].module.name;
-        if (!strncmp(module, name, length) && module[length] == 0) return true;
-    }
-    return false;
+    char module[sizeof ((pl_module *)0)->name];
+    const char *key = module;
+    if (length >= sizeof module) return false;
+    memcpy(module, name, length);
+    module[length] = 0;
+    return bsearch(&key, modules, n, sizeof key, compare_names) != NULL;
 }
 
 static pleach_status plan_carried(pl_plan *plan, pleach_error *err)
 {
     size_t n = pl_checkpoint_tensor_count(plan->source);
     plan->carried = pl_alloc(n, sizeof *plan->carried);
-    if (!plan->carried) return pl_fail_memory(err, "the plan", n * sizeof *plan->carried);
+    const char **modules = sort_modules(plan);
+    if (!plan->carried || !modules) {
+        pl_free((void *)modules);
+        return pl_fail_memory(err, "the plan", n * sizeof *plan->carried);
+    }
     for (size_t i = 0; i < n; i++) {
         const pl_tensor *t = pl_checkpoint_tensor_at(plan->source, i);
-        if (!is_module_part(plan, t->name))
+        if (!is_module_part(modules, plan->n_items, t->name))
             plan->carried[plan->n_carried++] = pl_fold_tensor(&plan->fold, t);
     }
+    pl_free((void *)modules);
     return PLEACH_OK;
 }
 

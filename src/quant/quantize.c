@@ -367,6 +367,14 @@ static pleach_status spend_budget(pl_plan *plan, const pl_statistics *statistics
     return pl_budget_spend(plan, err);
 }
 
+static void note_skipped(const pl_plan *plan, pl_warnings *warnings)
+{
+    size_t n = pl_checkpoint_skipped(plan->source);
+    if (n)
+        pl_warn(warnings, "%zu tensors of parts that are not run, such as a vision tower, are left out",
+                n);
+}
+
 static void note_untied(const pl_plan *plan, pl_warnings *warnings)
 {
     if (!plan->untied) return;
@@ -431,6 +439,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
     PL_TRY(calibrate(r, err));
     PL_TRY(spend_budget(&r->plan, r->calibration.statistics, &r->kernels, &r->warnings, err));
     note_untied(&r->plan, &r->warnings);
+    note_skipped(&r->plan, &r->warnings);
     pleach_status status = work(r, err);
     if (status != PLEACH_OK) return explain(r, status, err);
     if (summary) {
@@ -489,6 +498,7 @@ static pleach_status plan_alone(pl_plan *plan, pl_calibration *calibration, pl_w
     PL_TRY(find_statistics(plan, calibration, warnings, err));
     PL_TRY(spend_budget(plan, calibration->statistics, &kernels, warnings, err));
     note_untied(plan, warnings);
+    note_skipped(plan, warnings);
     return pl_summary_make(plan, NULL, warnings, summary, err);
 }
 
