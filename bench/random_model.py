@@ -4,6 +4,7 @@
 other use. Needs nothing but Python.
 
     python3 bench/random_model.py OUT --hidden 5120 --mlp 17408 --layers 4 --bits 3
+    python3 bench/random_model.py OUT --family qwen3.5 --heads 24 --kv-heads 4 --head-dim 256
     pleach bench OUT
 """
 import argparse
@@ -12,10 +13,12 @@ import os
 import struct
 import sys
 
-from random_shapes import linear_layers, llama_config
+from random_shapes import (DELTA_CHANNELS, is_delta, linear_layers, llama_config, qwen35_config,
+                           qwen35_layers)
 
 FP16_SCALE = struct.pack("<e", 0.01)
 BF16_ONE = struct.pack("<H", 0x3F80)
+BF16_SMALL = struct.pack("<H", 0x3A00)
 PIECE = 1 << 20
 POOL = 1 << 26
 
@@ -23,6 +26,7 @@ POOL = 1 << 26
 def parse():
     p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     p.add_argument("out", help="folder to make")
+    p.add_argument("--family", choices=("llama", "qwen3.5"), default="llama")
     p.add_argument("--hidden", type=int, default=5120)
     p.add_argument("--mlp", type=int, default=17408)
     p.add_argument("--layers", type=int, default=4)
@@ -86,6 +90,27 @@ def write_ones(tensors, name, n):
     tensors[name] = ("BF16", [n], 2 * n, BF16_ONE)
 
 
+def write_small(tensors, name, shape):
+    count = 1
+    for n in shape:
+        count *= n
+    tensors[name] = ("BF16", shape, 2 * count, BF16_SMALL)
+
+
+def write_qwen35(tensors, layer, i, args):
+    """What a layer of Qwen3.5 has beside its linear layers and norms."""
+    if not is_delta(i):
+        for name in ("q_norm", "k_norm"):
+            write_ones(tensors, f"{layer}self_attn.{name}.weight", args.head_dim)
+        return
+    for name in ("in_proj_a", "in_proj_b"):
+        write_small(tensors, f"{layer}linear_attn.{name}.weight", [48, args.hidden])
+    write_small(tensors, layer + "linear_attn.conv1d.weight", [DELTA_CHANNELS, 1, 4])
+    for name in ("A_log", "dt_bias"):
+        write_ones(tensors, f"{layer}linear_attn.{name}", 48)
+    write_ones(tensors, layer + "linear_attn.norm.weight", 128)
+
+
 def describe(args):
     """Tensors as name: (type, shape, bytes, number to fill with or None for random bits)."""
     tensors, modules = {}, {}
@@ -99,8 +124,12 @@ def describe(args):
     tensors["model.embed_tokens.biases"] = ("F16", shape, 2 * groups, struct.pack("<e", -0.128))
     for i in range(args.layers):
         layer = f"model.layers.{i}."
-        for name, out, inputs in linear_layers(args, head):
+        llama = args.family == "llama"
+        for name, out, inputs in (linear_layers(args, head) if llama
+                                  else qwen35_layers(args, head, i)):
             write_packed(tensors, modules, layer + name, out, inputs, args)
+        if not llama:
+            write_qwen35(tensors, layer, i, args)
         write_ones(tensors, layer + "input_layernorm.weight", args.hidden)
         write_ones(tensors, layer + "post_attention_layernorm.weight", args.hidden)
     write_ones(tensors, "model.norm.weight", args.hidden)
@@ -109,7 +138,8 @@ def describe(args):
 
 def config(args, modules):
     quantization = {"group_size": 64, "bits": 8, "mode": "affine", **modules}
-    return {**llama_config(args, args.head_dim), "quantization": quantization,
+    base = llama_config if args.family == "llama" else qwen35_config
+    return {**base(args, args.head_dim), "quantization": quantization,
             "quantization_config": quantization}
 
 

@@ -13,6 +13,33 @@ def linear_layers(args, head):
             ("mlp.down_proj", args.hidden, args.mlp))
 
 
+DELTA = {"linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+         "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4}
+DELTA_KEYS, DELTA_VALUES, DELTA_CHANNELS = 16 * 128, 48 * 128, 2 * 16 * 128 + 48 * 128
+
+
+def is_delta(i):
+    return (i + 1) % 4 != 0
+
+
+def qwen35_layers(args, head, i):
+    """The same of layer i of a Qwen3.5, whose delta nets have the sizes of the 27B model."""
+    attention, mlp = linear_layers(args, head)[:4], linear_layers(args, head)[4:]
+    name, out, inputs = attention[0]
+    if not is_delta(i):
+        return ((name, 2 * out, inputs),) + attention[1:] + mlp
+    return (("linear_attn.in_proj_qkv", DELTA_CHANNELS, args.hidden),
+            ("linear_attn.in_proj_z", DELTA_VALUES, args.hidden),
+            ("linear_attn.out_proj", args.hidden, DELTA_VALUES)) + mlp
+
+
+def qwen35_config(args, head):
+    rope = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+    return {**llama_config(args, head), "architectures": ["Qwen3_5ForCausalLM"],
+            "model_type": "qwen3_5_text", **DELTA, "full_attention_interval": 4,
+            "rope_parameters": rope}
+
+
 def llama_config(args, head):
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
             "hidden_size": args.hidden, "intermediate_size": args.mlp,

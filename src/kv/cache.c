@@ -301,7 +301,7 @@ bool pl_cache_covers(const pl_cache *c, const pl_cache *other)
 {
     for (size_t i = 0; i < c->n_stores; i++)
         if (c->stores[i].first > other->stores[i].first) return false;
-    return c->length >= other->length;
+    return c->length >= other->length && pl_cache_states_cover(c, other);
 }
 
 /* Pages that hold nothing of the first n tokens, moved in front of those given up. */

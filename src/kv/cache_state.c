@@ -147,6 +147,14 @@ bool pl_cache_states_reach(const pl_cache *c, size_t n)
     return !c->state_bytes || n == 0 || n == c->length || find(c, n);
 }
 
+bool pl_cache_states_cover(const pl_cache *c, const pl_cache *other)
+{
+    bool covers = pl_cache_states_reach(c, other->length);
+    for (size_t i = 0; i < other->n_kept && other->kept[i].position <= other->length; i++)
+        covers = covers && pl_cache_states_reach(c, other->kept[i].position);
+    return covers;
+}
+
 size_t pl_cache_states_below(const pl_cache *c, size_t n)
 {
     size_t best = c->spare.page && c->spare.position < n ? c->spare.position : 0;

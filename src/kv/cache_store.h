@@ -103,6 +103,8 @@ void pl_cache_states_share(pl_cache *c, const pl_cache *from, size_t n);
 void pl_cache_states_release(pl_cache *c);
 /* Whether the state after n <= length tokens is there; and going back to it. */
 bool pl_cache_states_reach(const pl_cache *c, size_t n);
+/* Whether c, the longer, has all states that `other` has. */
+bool pl_cache_states_cover(const pl_cache *c, const pl_cache *other);
 /* The largest kept length below n <= length; 0: none. */
 size_t pl_cache_states_below(const pl_cache *c, size_t n);
 size_t pl_cache_states_held(const pl_cache *c); /* how many */

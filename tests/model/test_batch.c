@@ -96,6 +96,14 @@ static void answers_are_those_of_a_lone_request(void **state)
     check_model(CHECKPOINTS "llama-packed", "k8v3", 0, 2);
 }
 
+static void answers_with_states_too(void **state)
+{
+    (void)state;
+    check_model(CHECKPOINTS "qwen35-hybrid", "f32", 128, 2);
+    check_model(CHECKPOINTS "qwen35-hybrid", "k8v3", 64, 3);
+    check_model(CHECKPOINTS "qwen35-moe", "f32", 128, 2);
+}
+
 static void answers_with_windows_too(void **state)
 {
     (void)state;
@@ -142,6 +150,8 @@ static void beginnings_are_kept(void **state)
     check_kept(CHECKPOINTS "llama-tied", "f32", 200, (const size_t[]){0, 200, 200, 299});
     check_kept(CHECKPOINTS "llama-rope3", "k8v3", 200, (const size_t[]){0, 128, 200, 299});
     check_kept(CHECKPOINTS "mistral-swa", "f32", 100, (const size_t[]){0, 0, 100, 299});
+    /* A state goes back to borders alone, not by the one token that is always computed. */
+    check_kept(CHECKPOINTS "qwen35-hybrid", "f32", 200, (const size_t[]){0, 192, 200, 256});
 }
 
 static void the_least_recently_used_go(void **state)
@@ -745,6 +755,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_those_of_a_lone_request),
         cmocka_unit_test(answers_with_windows_too),
+        cmocka_unit_test(answers_with_states_too),
         cmocka_unit_test(beginnings_are_kept),
         cmocka_unit_test(the_least_recently_used_go),
         cmocka_unit_test(answers_of_one_request_differ),

@@ -177,6 +177,7 @@ static void forks_may_hold_the_first_tokens(void **state)
         size_t n = list[i - 1];
         assert_int_equal(pl_cache_fork_at(a, n, &f, NULL), PLEACH_OK);
         check_state(f, 1, n, 0, 0);
+        assert_true(pl_cache_covers(a, f) && pl_cache_covers(f, a) == (n == 700));
         assert_true(pl_cache_share(a) + pl_cache_share(f) == held);
         for (size_t j = 0; j < i; j++) assert_int_equal(pl_cache_reach(f, list[j]), list[j]);
         append(f, 2, 70);
@@ -185,6 +186,13 @@ static void forks_may_hold_the_first_tokens(void **state)
     }
     check_state(a, 1, 700, 0, 0);
     pl_cache_close(a);
+    a = open_cache("f32", 0);
+    append(a, 1, 130); /* between two borders: nobody else has it */
+    assert_int_equal(pl_cache_fork(a, &f, NULL), PLEACH_OK);
+    append(f, 1, 30);
+    assert_false(pl_cache_covers(f, a));
+    pl_cache_close(a);
+    pl_cache_close(f);
 }
 
 /* Tokens that were reserved and never came. */
