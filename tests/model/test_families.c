@@ -128,29 +128,34 @@ static void assert_same_packed(const char *path, const char *name, bool skipped)
 
 /* ---- spellings ------------------------------------------------------------------------------- */
 
+/* A model that sees, and two tensors that are left out of it. */
+typedef struct wrapper {
+    const char *golden, *class, *model_type, *foreign[2];
+} wrapper;
+
 /* The text model below a prefix, beside a vision tower. */
-static void check_wrapped(const char *prefix)
+static void check_wrapped(const wrapper *of, const char *prefix)
 {
-    copy *c = open_copy("gemma3");
-    char name[120], *text = config_text("gemma3");
+    copy *c = open_copy(of->golden);
+    char name[120], *text = config_text(of->golden);
     size_t room = strlen(text) + 200;
     char *wrapped = pl_alloc(room, 1);
     for (size_t i = 0; i < pl_safetensors_count(c->from); i++) {
         const pl_tensor *t = pl_safetensors_tensor(c->from, i);
-        snprintf(name, sizeof name, "%s%s", prefix, t->name + strlen("model."));
+        bool head = strncmp(t->name, "model.", 6) != 0;
+        snprintf(name, sizeof name, "%s%s", head ? "" : prefix, t->name + (head ? 0 : 6));
         add_tensor(c, name, t, t->data);
     }
     const float pixel[4] = {1, 2, 3, 4};
     const pl_tensor vision = {.type = PL_F32, .n_dims = 2, .shape = {2, 2}, .n_bytes = 16};
-    add_tensor(c, "vision_tower.embeddings.weight", &vision, pixel);
-    add_tensor(c, "model.multi_modal_projector.weight", &vision, pixel);
+    for (size_t i = 0; i < 2; i++) add_tensor(c, of->foreign[i], &vision, pixel);
     snprintf(wrapped, room,
-             "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\","
-             "\"eos_token_id\":[1,106],\"text_config\":%s}",
-             text);
+             "{\"architectures\":[\"%s\"],\"model_type\":\"%s\",\"eos_token_id\":[1,106],"
+             "\"text_config\":%s}",
+             of->class, of->model_type, text);
     write_copy(c, wrapped);
-    assert_same_model(c->at.path, "gemma3");
-    assert_same_packed(c->at.path, "gemma3", true);
+    assert_same_model(c->at.path, of->golden);
+    assert_same_packed(c->at.path, of->golden, true);
     pleach_checkpoint *checkpoint;
     pleach_checkpoint_totals totals;
     must(pleach_checkpoint_open(c->at.path, &checkpoint, &err));
@@ -165,8 +170,15 @@ static void check_wrapped(const char *prefix)
 static void text_models_are_found_in_those_that_see(void **state)
 {
     (void)state;
-    check_wrapped("language_model.model.");
-    check_wrapped("model.language_model.");
+    static const wrapper gemma = {
+        "gemma3", "Gemma3ForConditionalGeneration", "gemma3",
+        {"vision_tower.embeddings.weight", "model.multi_modal_projector.weight"}};
+    static const wrapper qwen = {
+        "qwen35-hybrid", "Qwen3_5ForConditionalGeneration", "qwen3_5",
+        {"model.visual.patch_embed.proj.weight", "mtp.layers.0.mlp.up_proj.weight"}};
+    check_wrapped(&gemma, "language_model.model.");
+    check_wrapped(&gemma, "model.language_model.");
+    check_wrapped(&qwen, "model.language_model.");
 }
 
 static const pl_tensor *expert(const copy *c, int layer, int e, const char *matrix)
