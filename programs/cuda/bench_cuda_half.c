@@ -7,13 +7,31 @@
 #include "cuda/trellis_expand.h"
 #include "cuda/trellis_half.h"
 #include "cuda/trellis_many.h"
+#include "cuda/trellis_tiles.h"
 
 enum { CALLS = 24 };
+
+typedef struct kernels {
+    const char *what;
+    bool (*serves)(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
+    size_t (*scratch)(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
+    void (*run)(const pl_cuda *d, const pl_cuda_product *p, void *scratch);
+} kernels;
+
+/* The first that serves, as in cuda/linear.c. */
+static const kernels all[] = {
+    {"product, tiles", pl_cuda_trellis_tiles_serves, pl_cuda_trellis_tiles_scratch,
+     pl_cuda_trellis_tiles_run},
+    {"product, bf16", pl_cuda_trellis_many_serves, pl_cuda_trellis_many_scratch,
+     pl_cuda_trellis_many_run},
+    {"product, fp16", pl_cuda_trellis_half_serves, pl_cuda_trellis_half_scratch,
+     pl_cuda_trellis_half_run},
+};
 
 typedef struct product {
     bench_cuda_product of;
     void *scratch; /* or the expanded weights */
-    bool many;
+    const kernels *by;
 } product;
 
 static void queue(void *user, int i)
@@ -22,7 +40,7 @@ static void queue(void *user, int i)
     pl_cuda_trellis w = bench_cuda_weight(&p->of, i);
     pl_cuda_product job = p->of.p;
     job.w = &w;
-    (p->many ? pl_cuda_trellis_many_run : pl_cuda_trellis_half_run)(p->of.b->d, &job, p->scratch);
+    p->by->run(p->of.b->d, &job, p->scratch);
 }
 
 static void queue_expand(void *user, int i)
@@ -40,10 +58,10 @@ static product make(bench_cuda *b, size_t out, size_t in, int axis, int k, size_
 static pleach_status measure_product(bench_cuda *b, product p, bench_row row, pleach_error *err)
 {
     const pl_cuda_trellis w = bench_cuda_weight(&p.of, 0);
-    p.many = pl_cuda_trellis_many_serves(b->d, &w, row.M);
-    size_t bytes = (p.many ? pl_cuda_trellis_many_scratch
-                           : pl_cuda_trellis_half_scratch)(b->d, &w, row.M);
-    row.what = p.many ? "product, bf16" : "product, fp16";
+    p.by = all;
+    while (!p.by->serves(b->d, &w, row.M)) p.by++;
+    size_t bytes = p.by->scratch(b->d, &w, row.M);
+    row.what = p.by->what;
     PL_TRY(pl_cuda_alloc(b->d, &p.scratch, bytes, "scratch of a product", err));
     pleach_status status = bench_cuda_measure(b, queue, &p, CALLS, &row.seconds, err);
     pl_cuda_free(p.scratch);
@@ -53,7 +71,7 @@ static pleach_status measure_product(bench_cuda *b, product p, bench_row row, pl
 
 static pleach_status measure_shape(bench_cuda *b, size_t out, size_t in, pleach_error *err)
 {
-    static const size_t sizes[] = {8, 16, 32, 64, 128, 512};
+    static const size_t sizes[] = {8, 16, 32, 64, 128, 256, 512};
     double bf16[PL_COUNT(sizes)], roof[5];
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
         PL_TRY(bench_cuda_bf16(b, out, in, sizes[i], &bf16[i], err));
@@ -96,6 +114,7 @@ pleach_status bench_cuda_half(bench_cuda *b, pleach_error *err)
 {
     PL_TRY(pl_cuda_trellis_half_prepare(b->d, err));
     PL_TRY(pl_cuda_trellis_many_prepare(b->d, err));
+    PL_TRY(pl_cuda_trellis_tiles_prepare(b->d, err));
     PL_TRY(measure_shape(b, BENCH_WIDE, BENCH_NARROW, err));
     PL_TRY(measure_shape(b, BENCH_NARROW, BENCH_WIDE, err));
     PL_TRY(measure_shape(b, BENCH_SQUARE, BENCH_SQUARE, err));

@@ -12,6 +12,7 @@
 #include "trellis_half.h"
 #include "trellis_limbs.h"
 #include "trellis_many.h"
+#include "trellis_tiles.h"
 #include "vector.h"
 
 /* ---- classes of trellis products ------------------------------------------------------------- */
@@ -32,6 +33,7 @@ typedef struct trellis_class {
 /* The first that serves; the last serves everything, and has the same bits for every M. */
 static const trellis_class classes[] = {
     CLASS(limbs, pl_cuda_trellis_limbs_prepare),
+    CLASS(tiles, pl_cuda_trellis_tiles_prepare),
     CLASS(many, pl_cuda_trellis_many_prepare),
     CLASS(half, pl_cuda_trellis_half_prepare),
     CLASS(blas, pl_cuda_trellis_blas_prepare),

@@ -2,7 +2,7 @@
  *
  * Trellis weights on the device, and what a product with them is made of. Kernels come in classes,
  * each with a header of its own: trellis_limbs.h (integer tensor cores, few rows), trellis_half.h
- * (fp16 tensor cores, many rows), trellis_any.h (every legal shape), trellis_expand.h.
+ * and trellis_tiles.h (fp16 tensor cores, many rows), trellis_any.h (every legal shape), trellis_expand.h.
  *
  * Units. Matrices with T = 256 are laid out for tensor cores when they are uploaded, by a pure
  * permutation of the words of 16 stored rows of one block, so that a lane finds all it decodes in

@@ -6,16 +6,6 @@ namespace
 
 /* ---- activations to fp16 --------------------------------------------------------------------- */
 
-typedef struct half_inputs {
-    const float *x, *scales; /* scales of the inputs: axis 0 */
-    size_t x_stride;
-    __half *image;
-    float *sums, *unscales;
-    unsigned *flags;
-    int M, in, steps, n_flags;
-    int tokens, rest; /* of a tile, and of the last one, counted up */
-} half_inputs;
-
 enum { THREADS = 512, MOST_SLICES = 16 };
 
 template <bool MAX> __device__ float over_block(float v)
@@ -57,28 +47,35 @@ __device__ __forceinline__ void inputs(const half_inputs &p, const float *x, int
     }
 }
 
-/* Eight numbers of half i % 2 of step i / 2, and their sum. */
-template <int AXIS, bool VECTORS>
+/* Eight numbers of half i % 2 of step i / 2, and their sum. RUNS: in trellis_tiles' order of k. */
+template <int AXIS, bool RUNS, bool VECTORS>
 __device__ __forceinline__ uint4 piece(const half_inputs &p, const float *x, int i, float scale,
                                        float &sum)
 {
     __half2 h[4];
-    float v[4], u[4];
-    if constexpr (AXIS == 0) {
-        inputs<0, VECTORS, 4>(p, x, 8 * i, v);
-        inputs<0, VECTORS, 4>(p, x, 8 * i + 4, u);
+    float v[8];
+    if constexpr (AXIS == 0 || RUNS) {
+        int first = AXIS == 0 ? 8 * i : i / 32 * 256 + i / 2 % 4 * 64 + i % 32 / 8 * 16 + i % 2 * 8;
+        float upper[4], lower[4];
+        inputs<AXIS, VECTORS, 4>(p, x, first, lower);
+        inputs<AXIS, VECTORS, 4>(p, x, first + 4, upper);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[RUNS ? j : 2 * j] = lower[j];
+            v[RUNS ? j + 4 : 2 * j + 1] = upper[j];
+        }
     } else {
 #pragma unroll
         for (int kk = 0; kk < 4; kk++) {
             float pair[2];
             inputs<1, VECTORS, 2>(p, x, i / 32 * 256 + 254 - 64 * kk - 2 * (i % 32), pair);
-            v[kk] = pair[1], u[kk] = pair[0];
+            v[2 * kk] = pair[1], v[2 * kk + 1] = pair[0];
         }
     }
 #pragma unroll
-    for (int kk = 0; kk < 4; kk++) {
-        h[kk] = __floats2half2_rn(v[kk] * scale, u[kk] * scale);
-        sum += __low2float(h[kk]) + __high2float(h[kk]);
+    for (int j = 0; j < 4; j++) {
+        h[j] = __floats2half2_rn(v[2 * j] * scale, v[2 * j + 1] * scale);
+        sum += __low2float(h[j]) + __high2float(h[j]);
     }
     return *reinterpret_cast<uint4 *>(h);
 }
@@ -92,7 +89,7 @@ __device__ __forceinline__ int exponent_for(float max)
 
 /* A token is laid out by `slices` blocks of x, and where they are several added up by one more. All
  * of them look for its largest number, NaN left out. */
-template <int AXIS, bool VECTORS>
+template <int AXIS, bool RUNS, bool VECTORS>
 __global__ void __launch_bounds__(THREADS) half_inputs_kernel(const half_inputs p)
 {
     int m = blockIdx.y, slices = gridDim.x > 1 ? gridDim.x - 1 : 1, rank = blockIdx.x;
@@ -117,7 +114,7 @@ __global__ void __launch_bounds__(THREADS) half_inputs_kernel(const half_inputs 
     int pieces = padded / 8, adds = rank == slices;
     int begin = adds ? 0 : pieces * rank / slices, end = adds ? pieces : pieces * (rank + 1) / slices;
     for (int i = begin + threadIdx.x; i < end; i += THREADS) {
-        uint4 v = piece<AXIS, VECTORS>(p, x, i, scale, sum);
+        uint4 v = piece<AXIS, RUNS, VECTORS>(p, x, i, scale, sum);
         if (!adds) to[(size_t)(i / 2) * 2 * tokens + i % 2 * 8] = v;
     }
     if (rank + 1 < (int)gridDim.x) return;
@@ -130,14 +127,27 @@ __global__ void __launch_bounds__(THREADS) half_inputs_kernel(const half_inputs 
         for (int i = threadIdx.x; i < p.n_flags; i += THREADS) p.flags[i] = 0;
 }
 
-/* About as many blocks as there are multiprocessors. */
-template <int AXIS> void lay_out(const pl_cuda *d, const half_inputs &p)
+template <int AXIS, bool RUNS> void lay_out(const pl_cuda *d, const half_inputs &p)
 {
     int slices = 128 / p.M < 3 ? 1 : 128 / p.M > MOST_SLICES ? MOST_SLICES : 128 / p.M;
     bool vectors = ((uintptr_t)p.x | 4 * p.x_stride) % 16 == 0 && p.in % 8 == 0;
-    pl_launch(d, vectors ? half_inputs_kernel<AXIS, true> : half_inputs_kernel<AXIS, false>,
+    pl_launch(d,
+              vectors ? half_inputs_kernel<AXIS, RUNS, true>
+                      : half_inputs_kernel<AXIS, RUNS, false>,
               dim3(slices > 1 ? slices + 1 : 1, p.M), dim3(THREADS), 0, p);
 }
+
+} /* namespace */
+
+/* About as many blocks as there are multiprocessors. */
+void half_lay_out(const pl_cuda *d, unsigned axis, bool runs, const half_inputs &p)
+{
+    (axis ? runs ? lay_out<1, true> : lay_out<1, false>
+          : runs ? lay_out<0, true> : lay_out<0, false>)(d, p);
+}
+
+namespace
+{
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
@@ -197,10 +207,7 @@ void run_group(const pl_cuda *d, const pl_cuda_product *p, char *base)
                       (float *)(base + s.sums), (float *)(base + s.unscales),
                       (unsigned *)(base + s.flags), (int)p->M, (int)p->in, s.steps,
                       2 * s.blocks * s.launches, s.tokens, s.rest};
-    if (w->shape.axis)
-        lay_out<1>(d, in);
-    else
-        lay_out<0>(d, in);
+    half_lay_out(d, w->shape.axis, false, in);
     for (int i = 0; i < s.launches; i++) {
         size_t m = (size_t)i * s.tokens;
         bool last = i + 1 == s.launches;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two kernels of trellis_half share: how the activations are laid out for them, how codes
- * become fp16 fragments, how the work is cut over the blocks of a launch, and what is done to a
- * sum.
+ * What the two kernels of trellis_half share, and trellis_tiles in part: how the activations are
+ * laid out for them, how codes become fp16 fragments, how the work is cut over the blocks of a
+ * launch, and what is done to a sum.
  *
  * Activations of one tile of N tokens lie as [K / 16 steps][N / 8][2 halves][8 tokens][8 k], fp16:
  * core matrices of wgmma. The order of k inside is that in which a lane finds its codes (lane =
@@ -10,7 +10,10 @@
  *
  *   axis 1   element kk of half h of step s of a block of 256 inputs: 4 codes of quarter kk / 2,
  *            input 255 - (64 (kk / 2) + 4 s + 2 h + kk % 2)
- *   axis 0   element kk of half h of a unit of 16 stored rows: row 8 h + kk / 2 + 4 (kk % 2) */
+ *   axis 0   element kk of half h of a unit of 16 stored rows: row 8 h + kk / 2 + 4 (kk % 2)
+ *
+ * and for trellis_tiles, whose lanes store eight codes in a row: on axis 1 step 4 s + q of a block
+ * of 256 inputs is inputs 64 q + 16 s and the 15 that follow, on axis 0 they come as they are. */
 #ifndef PL_CUDA_TRELLIS_HALF_CUH
 #define PL_CUDA_TRELLIS_HALF_CUH
 
@@ -41,6 +44,20 @@ typedef struct half_job {
     int blocks;    /* axis 1: of 256, in a row */
     bool aligned;  /* rows of y, to 16 bytes */
 } half_job;
+
+/* What activations are laid out from, and to. */
+typedef struct half_inputs {
+    const float *x, *scales; /* scales of the inputs: axis 0 */
+    size_t x_stride;
+    __half *image;
+    float *sums, *unscales;
+    unsigned *flags;
+    int M, in, steps, n_flags; /* flags are made 0 */
+    int tokens, rest; /* of a tile, and of the last one, counted up */
+} half_inputs;
+
+/* runs: in trellis_tiles' order of k. */
+void half_lay_out(const pl_cuda *d, unsigned axis, bool runs, const half_inputs &p);
 
 /* The kernels for Hopper and for others (tokens: 8, 16, 32, 64 or 128, of which job.M count), and
  * their set-up. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products by fp16 tensor cores, and by expansion and cuBLAS, against doubles over the decoded
- * weights: every code and axis, 1 to 300 rows, shapes that fill nothing, rows of huge, tiny and no
- * numbers; rows alone and in a batch. */
+ * weights: every code and axis, 1 to 600 rows, shapes that fill nothing, rows of huge, tiny and no
+ * numbers; rows alone and in a batch, or among other neighbours. */
 #include "cuda/trellis_half.h"
 #include "cuda/trellis_many.h"
+#include "cuda/trellis_tiles.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,6 +26,8 @@ typedef struct kernels {
  * of either factor. */
 static const kernels half = {pl_cuda_trellis_half_serves, pl_cuda_trellis_half_scratch,
                              pl_cuda_trellis_half_run, 5e-4, 4e-5};
+static const kernels tiles = {pl_cuda_trellis_tiles_serves, pl_cuda_trellis_tiles_scratch,
+                              pl_cuda_trellis_tiles_run, 5e-4, 4e-5};
 static const kernels many = {pl_cuda_trellis_many_serves, pl_cuda_trellis_many_scratch,
                              pl_cuda_trellis_many_run, 8e-3, 0};
 
@@ -63,7 +66,9 @@ static bool make_problem(check *t, pl_cuda *d, const kernels *by, unsigned k, un
     p->by = by;
     p->in = in;
     p->out = out;
-    p->M = by == &many ? 256 + check_below(t, 50) : rows[check_below(t, PL_COUNT(rows))];
+    p->M = by == &many    ? 256 + check_below(t, 50)
+           : by == &tiles ? 129 + check_below(t, check_below(t, 2) ? 128 : 472)
+                          : rows[check_below(t, PL_COUNT(rows))];
     p->x_stride = in + check_below(t, 3);
     p->y_stride = out + check_below(t, 3);
     p->shape = (pleach_trellis){.bits = k, .state_bits = L, .block = 256, .axis = axis};
@@ -137,6 +142,18 @@ static void check_row(check *t, const problem *p, const float *x, const float *y
     if (finite) check_close(t, y, want, bound, p->out);
 }
 
+/* A row keeps its bits whatever the others are. */
+static void check_neighbours(check *t, pl_cuda *d, problem *p, const float *y)
+{
+    size_t m = check_below(t, (uint32_t)p->M), row = p->x_stride;
+    float *again = check_buffer(t, 4 * p->M * p->y_stride, 4), *kept = check_buffer(t, 4 * row, 4);
+    memcpy(kept, p->x + m * row, 4 * row);
+    fill_x(t, p);
+    memcpy(p->x + m * row, kept, 4 * row);
+    if (run(t, d, p, 0, p->M, again))
+        check_same(t, again + m * p->y_stride, y + m * p->y_stride, 4 * p->out);
+}
+
 static void check_problem(check *t, pl_cuda *d, problem *p)
 {
     size_t n = p->M * p->y_stride;
@@ -148,21 +165,22 @@ static void check_problem(check *t, pl_cuda *d, problem *p)
         for (size_t j = p->out; j < p->y_stride; j++)
             if (memcmp(&y[m * p->y_stride + j], "\xa5\xa5\xa5\xa5", 4))
                 check_fail(t, "row %zu of y was overrun", m);
-        if (p->by == &many || (p->shape.axis == 0 && !d->batch_invariant)) continue;
+        if (p->by != &half || (p->shape.axis == 0 && !d->batch_invariant)) continue;
         if (run(t, d, p, m, 1, alone)) check_same(t, y + m * p->y_stride, alone, 4 * p->out);
     }
+    if (p->by == &tiles) check_neighbours(t, d, p, y);
 }
 
 static void check_rounds(check *t, pl_cuda *d, const kernels *by, unsigned k, unsigned L,
                          unsigned axis)
 {
     const int capability = d->capability;
-    for (int round = 0; check_round(t, round, by == &many ? 4 : 20); round++) {
+    for (int round = 0; check_round(t, round, by == &many ? 4 : by == &tiles ? 12 : 20); round++) {
         problem p;
         check_release(t);
         d->batch_invariant = by == &half && round % 2;
         d->chained = round % 4 < 2;
-        if (round % 8 >= 6) d->capability = 80; /* the kernels for others */
+        if (by == &half && round % 8 >= 6) d->capability = 80; /* the kernels for others */
         if (make_problem(t, d, by, k, L, axis, &p)) check_problem(t, d, &p);
         pl_cuda_trellis_close(&p.device);
         check_cuda_release(t, d);
@@ -177,11 +195,16 @@ void check_cuda_half(check *t, const pl_kernels *c, pl_cuda *d)
     (void)c;
     if (pl_cuda_trellis_half_prepare(d, &err) != PLEACH_OK) check_fail(t, "%s", err.message);
     if (pl_cuda_trellis_many_prepare(d, &err) != PLEACH_OK) check_fail(t, "%s", err.message);
+    if (pl_cuda_trellis_tiles_prepare(d, &err) != PLEACH_OK) check_fail(t, "%s", err.message);
     for (unsigned axis = 0; axis < 2; axis++)
         for (unsigned k = 2; k <= 4; k++)
             for (unsigned L = 12; L <= 16; L += 4) {
                 if (check_begin(t, true, "cuda_half_axis%u_k%u_l%u", axis, k, L)) {
                     check_rounds(t, d, &half, k, L, axis);
+                    check_end(t);
+                }
+                if (check_begin(t, d->capability == 90, "cuda_tiles_axis%u_k%u_l%u", axis, k, L)) {
+                    check_rounds(t, d, &tiles, k, L, axis);
                     check_end(t);
                 }
                 if (check_begin(t, true, "cuda_many_axis%u_k%u_l%u", axis, k, L)) {
