@@ -13,14 +13,19 @@ typedef struct linears {
     const pleach_model *model;
     float *x, *y[3]; /* [widest] each */
     void *scratch;
+    size_t turn; /* token after token meets other experts */
 } linears;
 
 static size_t widest(const pl_transformer *t)
 {
-    const pl_config *g = t->config;
-    size_t heads = (size_t)g->n_heads * g->head_dim;
-    size_t inside = PL_MAX(PL_MAX(heads, (size_t)g->hidden_size), (size_t)g->intermediate_size);
-    return PL_MAX(inside, (size_t)t->head.w.out);
+    size_t most = PL_MAX(PL_MAX(t->head.w.out, t->head.w.in), t->config->n_experts);
+    for (uint32_t i = 0; i < t->config->n_layers; i++)
+        for (size_t j = 0; j < pl_config_layer_modules(t->config, i); j++) {
+            pl_module m;
+            pl_config_layer_module(t->config, i, j, &m);
+            most = PL_MAX(most, PL_MAX(m.out, m.in));
+        }
+    return most;
 }
 
 /* The most that any application of a token needs. */
@@ -30,29 +35,62 @@ static size_t scratch_bytes(const pl_compute *c, const pl_transformer *t)
     size_t most = pl_linear_scratch(c, &head, 1, 1);
     for (uint32_t i = 0; i < t->config->n_layers; i++) {
         const pl_layer *l = &t->layers[i];
-        most = PL_MAX(most, pl_forward_attention_scratch(&l->attention, c, 1));
-        most = PL_MAX(most, pl_forward_mlp_scratch(&l->mlp, c, 1));
+        size_t mixes = l->delta ? pl_forward_delta_scratch(l->delta, c, 1)
+                                : pl_forward_attention_scratch(&l->attention, c, 1);
+        size_t feeds = l->experts ? pl_forward_experts_scratch(l->experts, c, 1)
+                                  : pl_forward_mlp_scratch(&l->mlp, c, 1);
+        most = PL_MAX(most, PL_MAX(mixes, feeds));
     }
     return most;
 }
 
-static void apply_all(const linears *l)
+static void apply(const linears *l, const pl_linear *const *list, size_t n)
+{
+    pl_linear_apply(&l->model->compute, list, n, l->x, 1, l->y, l->scratch);
+}
+
+static void apply_mlp(const linears *l, const pl_mlp_part *m)
 {
     const pl_compute *c = &l->model->compute;
+    const pl_linear *down = &m->down;
+    pl_linear_gated(c, &m->gate, &m->up, c->kernels.silu_mul, l->x, 1, l->y[0], l->y[1],
+                    l->scratch);
+    apply(l, &down, 1);
+}
+
+static void apply_experts(const linears *l, const pl_experts_part *x)
+{
+    const pl_linear *router = &x->router;
+    apply(l, &router, 1);
+    for (uint32_t i = 0; i < x->used; i++)
+        apply_mlp(l, &x->experts[(l->turn * x->used + i) % x->n]);
+    if (x->has_shared) apply_mlp(l, &x->shared);
+}
+
+static void apply_layer(const linears *l, const pl_layer *layer)
+{
+    const pl_attention_part *a = &layer->attention;
+    const pl_delta_part *d = layer->delta;
+    if (d) {
+        const pl_linear *in[] = {&d->qkv, &d->z}, *out = &d->out;
+        apply(l, in, 2);
+        apply(l, &out, 1);
+    } else {
+        const pl_linear *qkv[] = {&a->q, &a->k, &a->v}, *o = &a->o;
+        apply(l, qkv, 3);
+        apply(l, &o, 1);
+    }
+    if (layer->experts) apply_experts(l, layer->experts);
+    else apply_mlp(l, &layer->mlp);
+}
+
+static void apply_all(linears *l)
+{
     const pl_transformer *t = l->model->transformer;
     const pl_linear *head = &t->head;
-    for (uint32_t i = 0; i < t->config->n_layers; i++) {
-        const pl_layer *layer = &t->layers[i];
-        const pl_attention_part *a = &layer->attention;
-        const pl_mlp_part *mlp = &layer->mlp;
-        const pl_linear *qkv[] = {&a->q, &a->k, &a->v};
-        const pl_linear *o = &a->o, *down = &mlp->down;
-        pl_linear_apply(c, qkv, 3, l->x, 1, l->y, l->scratch);
-        pl_linear_apply(c, &o, 1, l->x, 1, l->y, l->scratch);
-        pl_linear_gated(c, &mlp->gate, &mlp->up, c->kernels.silu_mul, l->x, 1, l->y[0], l->y[1], l->scratch);
-        pl_linear_apply(c, &down, 1, l->x, 1, l->y, l->scratch);
-    }
-    pl_linear_apply(c, &head, 1, l->x, 1, l->y, l->scratch);
+    for (uint32_t i = 0; i < t->config->n_layers; i++) apply_layer(l, &t->layers[i]);
+    apply(l, &head, 1);
+    l->turn++;
 }
 
 pleach_status measure_linears(const pleach_model *m, size_t tokens, size_t repeats, rate *out,

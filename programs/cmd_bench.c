@@ -115,8 +115,8 @@ static pleach_status time_batch(bench *b, size_t n, rate *out, pleach_error *err
     return PLEACH_OK;
 }
 
-/* Weight bytes that one token reads: all of them, but a single row of an embedding that is not the
- * output head too. */
+/* Weight bytes that one token reads: all of them, but of a mixture's experts those it is routed to, and
+ * of an embedding that is not the output head too a single row. */
 static pleach_status bytes_per_token(const char *path, uint64_t *bytes, pleach_error *err)
 {
     pleach_checkpoint *c = NULL;
@@ -133,6 +133,9 @@ static pleach_status bytes_per_token(const char *path, uint64_t *bytes, pleach_e
         if (strstr(t.name, "embed_tokens")) embedding = t.bytes;
         if (strncmp(t.name, "lm_head", 7) == 0) has_head = true;
     }
+    pleach_checkpoint_totals totals = {0};
+    if (status == PLEACH_OK) status = pleach_checkpoint_total(c, &totals, err);
+    *bytes -= totals.bytes - totals.active_bytes;
     if (has_head) *bytes -= embedding;
     pleach_checkpoint_close(c);
     return status;
