@@ -4,14 +4,14 @@
  * written out as bf16, near the packed model. */
 #include "quantised_model.h"
 
-/* most: the distance at 4 bits. A random router picks other experts for an error that a trained one
- * passes over. */
+/* most: the distance at 4 bits; share: of the one at 2 bits. A router picks other experts for a
+ * small error, which then is a large one. */
 static const struct {
     const char *name;
-    double most;
-} models[] = {{"llama-tied", .45},   {"llama-rope3", .45}, {"qwen2-bias", .45},
-              {"qwen3-qknorm", .45}, {"mistral-swa", .45}, {"gemma3", .45},
-              {"qwen3-moe", .45},    {"qwen35-hybrid", .5}, {"qwen35-moe", .65}};
+    double most, share;
+} models[] = {{"llama-tied", .45, .5},   {"llama-rope3", .45, .5},  {"qwen2-bias", .45, .5},
+              {"qwen3-qknorm", .45, .5}, {"mistral-swa", .45, .5},  {"gemma3", .45, .5},
+              {"qwen3-moe", .45, .5},    {"qwen35-hybrid", .5, .5}, {"qwen35-moe", .65, .6}};
 
 static double quantised_distance(const char *name, const golden *g, uint32_t bits,
                                    pleach_rotate rotate)
@@ -40,7 +40,7 @@ static void test_distance(void **state)
         double four = quantised_distance(name, &g, 4, PLEACH_ROTATE_BOTH);
         double two = quantised_distance(name, &g, 2, PLEACH_ROTATE_INPUT_SCALE);
         print_message("%s: %.4f at 4 bits, %.4f at 2\n", name, four, two);
-        if (!(four < models[i].most && two < 1.1 && four < two * .6))
+        if (!(four < models[i].most && two < 1.1 && four < two * models[i].share))
             fail_msg("%s: %g at 4 bits, %g at 2", name, four, two);
         close_golden(&g);
     }
