@@ -12,6 +12,7 @@
  *            straight into registers, one block of 256 ahead
  *   axis 0   every warpgroup has all 256 outputs (128 with 128 tokens), for every CLASSES-th step
  *            of k; units come through the ring; the classes are added in order when a tile ends */
+#include "bulk.cuh"
 #include "trellis_half.cuh"
 #include "wgmma.cuh"
 
@@ -38,54 +39,6 @@ template <int BITS, int AXIS, int N> struct shape {
 };
 
 #if __CUDA_ARCH_FEAT_SM90_ALL
-
-__device__ __forceinline__ uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-__device__ __forceinline__ void barrier_init(uint32_t b, int arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void barrier_expect(uint32_t b, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes)
-                 : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32_t b)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory");
-}
-
-__device__ __forceinline__ void barrier_wait(uint32_t b, uint32_t parity)
-{
-    asm volatile("{.reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;}" ::"r"(b),
-                 "r"(parity)
-                 : "memory");
-}
-
-__device__ __forceinline__ void bulk_copy(uint32_t dst, const void *src, uint32_t bytes, uint32_t b)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(dst),
-                 "l"(src), "r"(bytes), "r"(b)
-                 : "memory");
-}
-
-/* A ring position: stage and the parity of its turn. */
-template <int STAGES> struct ring {
-    int stage = 0;
-    uint32_t parity = 0;
-    __device__ __forceinline__ void next()
-    {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
-};
 
 template <class S> struct block_memory {
     uint32_t stages, full, empty; /* shared addresses */
