@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiles of 128 outputs by up to 256 tokens. A block of the launch is one SM: two warpgroups turn
- * codes into fp16 matrices in shared memory, two multiply activations with them. It takes an even,
- * contiguous range of the pieces, which are tiles (outputs, then tokens) by 64 of k; a stage of its
- * ring holds one. Who has the first piece of a tile gives it out, and adds what others have of it
- * in the order of k: they have it at the beginning of their ranges, so that it is there.
+ * Tiles of 128 outputs by up to 64, 128 or 256 tokens. A block of the launch is one SM: 4, 3 or 2
+ * warpgroups turn codes into fp16 matrices in shared memory, 1, 2 or 2 multiply activations with
+ * them. It takes an even, contiguous range of the pieces, which are tiles (outputs, then tokens) by
+ * 64 of k; a stage of its ring holds one. Who has the first piece of a tile gives it out, and adds
+ * what others have of it in the order of k: they have it at the beginning of their ranges, so that
+ * it is there.
  *
  *   axis 1   each warp that decodes has a unit of 16 outputs for the four pieces of a block of 256
  *            inputs: of each quarter, for piece s, the inputs 16 s and on
@@ -23,7 +24,7 @@
 namespace
 {
 
-enum { OUTPUTS = 128, TOKENS = 256, PIECE = 64, STEPS = PIECE / 16, LEAST = 129 };
+enum { OUTPUTS = 128, MOST_TOKENS = 256, PIECE = 64, STEPS = PIECE / 16 };
 
 typedef struct tiles_job {
     const uint32_t *codes;
@@ -33,7 +34,7 @@ typedef struct tiles_job {
     float *y;
     size_t y_stride;
     const float *output_scale, *bias;
-    float4 *parts;   /* [blocks][32][MULTIPLYING]: of the tile that a block does not begin */
+    float4 *parts;   /* [blocks][SUMS / 4][MULTIPLYING]: of the tile that a block does not begin */
     unsigned *flags; /* [blocks]: it is there */
     int M, out;
     int tokens; /* of a tile's image */
@@ -43,13 +44,22 @@ typedef struct tiles_job {
     bool pairs;    /* y may be written in pairs of numbers */
 } tiles_job;
 
-enum { MULTIPLYING = 256, DECODING = 256, THREADS = MULTIPLYING + DECODING }; /* threads */
-
-template <int AXIS> struct shape {
+template <int AXIS, int N> struct shape {
+    static constexpr int TOKENS = N, MULTIPLIERS = N > 64 ? 2 : 1; /* warpgroups */
+    static constexpr int DECODERS = N > 128 ? 2 : N > 64 ? 3 : 4;
+    static constexpr int MULTIPLYING = 128 * MULTIPLIERS, DECODING = 128 * DECODERS; /* threads */
+    static constexpr int THREADS = MULTIPLYING + DECODING;
+    /* Of a warpgroup that multiplies: 64 tokens at a time; of its threads: sums. */
+    static constexpr int TIMES = N / 64 / MULTIPLIERS, SUMS = 64 * TIMES;
+    /* Registers of a thread: what a block starts with, shared out anew. */
+    static constexpr int TO_START = 65536 / THREADS / 8 * 8;
+    static constexpr int TO_MULTIPLY = TIMES > 1 ? 176 : 112;
+    static constexpr int TO_DECODE =
+        (TO_START * (MULTIPLIERS + DECODERS) - TO_MULTIPLY * MULTIPLIERS) / DECODERS / 8 * 8;
     /* Bytes from core matrix to core matrix, from step to step, of a stage. */
     static constexpr int ACROSS = AXIS ? 128 : 144, ALONG = OUTPUTS / 8 * ACROSS;
     static constexpr int STEP = 2 * ALONG + (AXIS ? 32 : 0), WEIGHTS = STEPS * STEP;
-    static constexpr int STAGE = WEIGHTS + 2 * PIECE * TOKENS, STAGES = 4;
+    static constexpr int STAGE = WEIGHTS + 2 * PIECE * N, STAGES = 216 * 1024 / STAGE;
     static constexpr int SHARED = STAGES * STAGE + 128;
     static constexpr int FILLERS = AXIS ? DECODING / 32 : 4; /* warps that fill a stage */
     static constexpr int TURNS = DECODING / 32 / FILLERS;    /* groups of them */
@@ -135,14 +145,13 @@ __device__ __forceinline__ void load_quarters(uint32_t (&w)[4 * BITS], const til
     }
 }
 
-template <int BITS, int L>
+template <class S, int BITS, int L>
 __device__ __forceinline__ void decode_axis1(const tiles_job &job, const block_memory &mem,
                                              int begin, int end)
 {
-    using S = shape<1>;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (DECODING / 32);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % S::FILLERS;
     uint32_t to = (3 - lane % 4) * S::STEP + 2 * warp * S::ACROSS + lane / 4 * 16;
-    bool copies = threadIdx.x % DECODING == 0;
+    bool copies = threadIdx.x == S::MULTIPLYING;
     int block = begin / 4, blocks = (end + 3) / 4;
     place there(job, 4 * block);
     uint32_t next[4 * BITS];
@@ -209,13 +218,12 @@ template <int BITS> struct eighths {
     }
 };
 
-template <int BITS, int L>
+template <class S, int BITS, int L>
 __device__ __forceinline__ void decode_axis0(const tiles_job &job, const block_memory &mem,
                                              int begin, int end)
 {
-    using S = shape<0>;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % S::FILLERS;
-    int turn = threadIdx.x / 128 % S::TURNS, unit = 2 * (warp % 2) + lane / 16;
+    int turn = threadIdx.x / 128 - S::MULTIPLIERS, unit = 2 * (warp % 2) + lane / 16;
     bool late = __shfl_sync(~0u, warp / 2, 0), copies = threadIdx.x % 128 == 0;
     uint32_t to = unit * S::STEP + (15 - lane / 4 % 4 * 4) * S::ACROSS + lane % 4 * 16 +
                   warp / 2 * S::ALONG;
@@ -244,25 +252,27 @@ __device__ __forceinline__ void decode_axis0(const tiles_job &job, const block_m
 
 /* A thread's: of its warpgroup's tokens 64 i and on, numbers 4 j to 4 j + 3 are outputs 8 j + 2 q
  * and the next of token g of its warp's 16, then of token g + 8. */
-typedef float sums[2][64];
+template <class S> using sums = float[S::TIMES][64];
 
 /* This block's part of a tile that it does not begin. */
-__device__ __forceinline__ void keep(const tiles_job &job, const sums &acc)
+template <class S>
+__device__ __forceinline__ void keep(const tiles_job &job, const sums<S> &acc)
 {
-    float4 *to = job.parts + (size_t)blockIdx.x * (32 * MULTIPLYING) + threadIdx.x;
+    float4 *to = job.parts + (size_t)blockIdx.x * (S::SUMS / 4 * S::MULTIPLYING) + threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < S::SUMS / 4; i++) {
         const float *v = &acc[i / 16][i % 16 * 4];
-        __stcg(to + i * MULTIPLYING, make_float4(v[0], v[1], v[2], v[3]));
+        __stcg(to + i * S::MULTIPLYING, make_float4(v[0], v[1], v[2], v[3]));
     }
     __threadfence();
-    half_sync<MULTIPLYING>();
+    half_sync<S::MULTIPLYING>();
     if (threadIdx.x == 0)
         asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(job.flags + blockIdx.x) : "memory");
 }
 
 /* The parts that the blocks after this one have of a tile up to piece `end`. */
-__device__ __forceinline__ void add_others(const tiles_job &job, sums &acc, int end)
+template <class S>
+__device__ __forceinline__ void add_others(const tiles_job &job, sums<S> &acc, int end)
 {
     unsigned all = job.tiles * job.pieces, n = gridDim.x;
     for (unsigned b = blockIdx.x + 1; half_begin(b, all, n) < end; b++) {
@@ -272,24 +282,24 @@ __device__ __forceinline__ void add_others(const tiles_job &job, sums &acc, int 
                         : "l"(job.flags + b)
                         : "memory");
         while (!ready);
-        const float4 *from = job.parts + (size_t)b * (32 * MULTIPLYING) + threadIdx.x;
+        const float4 *from = job.parts + (size_t)b * (S::SUMS / 4 * S::MULTIPLYING) + threadIdx.x;
 #pragma unroll
-        for (int i = 0; i < 32; i++) {
-            float4 v = __ldcg(from + i * MULTIPLYING);
+        for (int i = 0; i < S::SUMS / 4; i++) {
+            float4 v = __ldcg(from + i * S::MULTIPLYING);
             float *to = &acc[i / 16][i % 16 * 4];
             to[0] += v.x, to[1] += v.y, to[2] += v.z, to[3] += v.w;
         }
     }
 }
 
-/* Sums over (1534 + code) a become results: of four tokens of a thread, two outputs at a time. */
-struct four_tokens {
-    float *y[4]; /* NULL: no token */
-    float offset[4], unscale[4];
-    __device__ __forceinline__ four_tokens(const tiles_job &job, int first)
+/* Sums over (1534 + code) a become results: of n tokens of a thread, two outputs at a time. */
+template <int n> struct tokens_of {
+    float *y[n]; /* NULL: no token */
+    float offset[n], unscale[n];
+    __device__ __forceinline__ tokens_of(const tiles_job &job, int first)
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < n; i++) {
             int m = first + i / 2 * 64 + i % 2 * 8;
             bool inside = m < job.M;
             y[i] = inside ? job.y + (size_t)m * job.y_stride : NULL;
@@ -306,11 +316,12 @@ __device__ __forceinline__ float factor_of(const tiles_job &job, int o)
     return job.output_scale ? factor * job.output_scale[o] : factor;
 }
 
-__device__ __forceinline__ void give_out(const tiles_job &job, const sums &acc, int tile)
+template <class S>
+__device__ __forceinline__ void give_out(const tiles_job &job, const sums<S> &acc, int tile)
 {
     int lane = threadIdx.x % 32, o = tile / job.token_tiles * OUTPUTS + lane % 4 * 2;
-    four_tokens tokens(job, tile % job.token_tiles * TOKENS + threadIdx.x / 128 * 128 +
-                                threadIdx.x / 32 % 4 * 16 + lane / 4);
+    int first_token = tile % job.token_tiles * S::TOKENS + threadIdx.x / 128 * (64 * S::TIMES);
+    tokens_of<2 * S::TIMES> tokens(job, first_token + threadIdx.x / 32 % 4 * 16 + lane / 4);
 #pragma unroll
     for (int j = 0; j < 16; j++, o += 8) {
         bool first = o < job.out, second = o + 1 < job.out;
@@ -318,7 +329,7 @@ __device__ __forceinline__ void give_out(const tiles_job &job, const sums &acc, 
         float bias[2] = {job.bias && first ? job.bias[o] : 0,
                          job.bias && second ? job.bias[o + 1] : 0};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * S::TIMES; i++) {
             const float *sum = &acc[i / 2][4 * j + i % 2 * 2];
             float y[2];
 #pragma unroll
@@ -337,16 +348,14 @@ __device__ __forceinline__ void give_out(const tiles_job &job, const sums &acc, 
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* A warpgroup has 128 tokens. */
-template <int AXIS>
+template <class S, int AXIS>
 __device__ __forceinline__ void multiply(const tiles_job &job, const block_memory &mem, int begin,
                                          int end)
 {
-    using S = shape<AXIS>;
     int lane = threadIdx.x % 32, held = -1, tile = begin / job.pieces;
     /* Its first one's place in a stage; by way of a shuffle the compiler knows it for uniform. */
-    uint32_t tokens = __shfl_sync(~0u, threadIdx.x / 128, 0) * 4096;
-    sums acc;
+    uint32_t tokens = __shfl_sync(~0u, threadIdx.x / 128, 0) * (2048 * S::TIMES);
+    sums<S> acc;
     ring<S::STAGES> at;
     for (int piece = begin; piece < end; tile++) {
         int last = (tile + 1) * job.pieces, stop = min(end, last);
@@ -360,7 +369,7 @@ __device__ __forceinline__ void multiply(const tiles_job &job, const block_memor
 #pragma unroll
             for (int step = 0; step < STEPS; step++)
 #pragma unroll
-                for (int i = 0; i < 2; i++)
+                for (int i = 0; i < S::TIMES; i++)
                     wgmma<1 - AXIS>(acc[i], wgmma_advance(a, step * 32 * job.tokens + i * 2048),
                                     wgmma_advance(b, step * S::STEP), step > 0 || !fresh);
             wgmma_commit();
@@ -373,11 +382,11 @@ __device__ __forceinline__ void multiply(const tiles_job &job, const block_memor
         if (lane == 0) barrier_arrive(mem.empty + 8 * held);
         held = -1;
         if (!starts) {
-            keep(job, acc);
+            keep<S>(job, acc);
             continue;
         }
-        if (stop < last) add_others(job, acc, last);
-        give_out(job, acc, tile);
+        if (stop < last) add_others<S>(job, acc, last);
+        give_out<S>(job, acc, tile);
     }
 }
 
@@ -385,11 +394,12 @@ __device__ __forceinline__ void multiply(const tiles_job &job, const block_memor
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <int BITS, int L, int AXIS>
-__global__ void __launch_bounds__(THREADS, 1) tiles_kernel(const __grid_constant__ tiles_job job)
+template <int BITS, int L, int AXIS, int N>
+__global__ void __launch_bounds__(shape<AXIS, N>::THREADS, 1)
+    tiles_kernel(const __grid_constant__ tiles_job job)
 {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    using S = shape<AXIS>;
+    using S = shape<AXIS, N>;
     extern __shared__ __align__(128) char shared[];
     block_memory mem;
     mem.stages = __shfl_sync(~0u, shared_address(shared), 0); /* kept, not found out again */
@@ -398,7 +408,7 @@ __global__ void __launch_bounds__(THREADS, 1) tiles_kernel(const __grid_constant
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::STAGES; i++) {
             barrier_init(mem.full + 8 * i, S::FILLERS + 1);
-            barrier_init(mem.empty + 8 * i, MULTIPLYING / 32);
+            barrier_init(mem.empty + 8 * i, S::MULTIPLYING / 32);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
@@ -406,33 +416,33 @@ __global__ void __launch_bounds__(THREADS, 1) tiles_kernel(const __grid_constant
     __syncthreads();
     int all = job.tiles * job.pieces, n = gridDim.x;
     int begin = half_begin(blockIdx.x, all, n), end = half_begin(blockIdx.x + 1, all, n);
-    if (threadIdx.x >= MULTIPLYING) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
+    if (threadIdx.x >= S::MULTIPLYING) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::TO_DECODE));
         if constexpr (AXIS == 1)
-            decode_axis1<BITS, L>(job, mem, begin, end);
+            decode_axis1<S, BITS, L>(job, mem, begin, end);
         else
-            decode_axis0<BITS, L>(job, mem, begin, end);
+            decode_axis0<S, BITS, L>(job, mem, begin, end);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::TO_MULTIPLY));
         pl_wait_for_previous();
-        multiply<AXIS>(job, mem, begin, end);
+        multiply<S, AXIS>(job, mem, begin, end);
     }
 #endif
 }
 
 /* ---- instances ------------------------------------------------------------------------------- */
 
-template <int BITS, int L, int AXIS> struct instance {
+template <int BITS, int L, int AXIS, int N> struct instance {
+    using S = shape<AXIS, N>;
     static void launch(const pl_cuda *d, const tiles_job &job, int blocks)
     {
-        pl_launch(d, tiles_kernel<BITS, L, AXIS>, dim3(blocks), dim3(THREADS), shape<AXIS>::SHARED,
+        pl_launch(d, tiles_kernel<BITS, L, AXIS, N>, dim3(blocks), dim3(S::THREADS), S::SHARED,
                   job);
     }
     static cudaError_t prepare()
     {
-        return cudaFuncSetAttribute(tiles_kernel<BITS, L, AXIS>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    shape<AXIS>::SHARED);
+        return cudaFuncSetAttribute(tiles_kernel<BITS, L, AXIS, N>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED);
     }
 };
 
@@ -441,17 +451,23 @@ struct entry {
     cudaError_t (*prepare)();
 };
 
-#define ENTRY(k, L, axis) {instance<k, L, axis>::launch, instance<k, L, axis>::prepare}
-#define ENTRIES(k) {{ENTRY(k, 12, 0), ENTRY(k, 12, 1)}, {ENTRY(k, 16, 0), ENTRY(k, 16, 1)}}
+#define ENTRY(k, L, axis, n) {instance<k, L, axis, n>::launch, instance<k, L, axis, n>::prepare}
+#define WIDTHS(k, L)                                                                               \
+    {ENTRY(k, L, 0, 64), ENTRY(k, L, 0, 128), ENTRY(k, L, 0, 256), ENTRY(k, L, 1, 256)}
 
-/* [bits - 2][L / 16][axis] */
-const entry entries[3][2][2] = {ENTRIES(2), ENTRIES(3), ENTRIES(4)};
+enum { WIDTH_64, WIDTH_128, WIDTH_256, WIDTH_AXIS1, N_WIDTHS };
+
+/* [bits - 2][L / 16][width] */
+const entry entries[3][2][N_WIDTHS] = {{WIDTHS(2, 12), WIDTHS(2, 16)},
+                                       {WIDTHS(3, 12), WIDTHS(3, 16)},
+                                       {WIDTHS(4, 12), WIDTHS(4, 16)}};
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
 enum { GROUP = 512 }; /* tokens of a launch */
 
 struct plan {
+    int width; /* an entry's */
     int tokens, token_tiles, tiles, pieces, blocks;
     size_t image, sums, unscales, flags, parts, bytes;
 };
@@ -466,8 +482,10 @@ plan plan_of(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
     plan p;
     size_t k = w->shape.axis ? w->shape.cols : w->shape.rows;
     size_t outputs = w->shape.axis ? w->shape.rows : w->shape.cols;
-    p.tokens = M < TOKENS ? ((int)M + 7) / 8 * 8 : TOKENS;
-    p.token_tiles = (int)((M + TOKENS - 1) / TOKENS);
+    p.width = w->shape.axis ? WIDTH_AXIS1 : M <= 64 ? WIDTH_64 : M <= 128 ? WIDTH_128 : WIDTH_256;
+    size_t most = p.width == WIDTH_64 ? 64 : p.width == WIDTH_128 ? 128 : MOST_TOKENS;
+    p.tokens = (int)(M < most ? (M + 7) / 8 * 8 : most);
+    p.token_tiles = (int)((M + most - 1) / most);
     p.tiles = (int)((outputs + OUTPUTS - 1) / OUTPUTS) * p.token_tiles;
     p.pieces = (int)((k + PIECE - 1) / PIECE);
     p.blocks = half_blocks(d, p.tiles * p.pieces);
@@ -476,7 +494,7 @@ plan plan_of(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
     p.unscales = p.sums + align_up(4 * M);
     p.flags = p.unscales + align_up(4 * M);
     p.parts = p.flags + align_up(4 * (size_t)p.blocks);
-    p.bytes = p.parts + (size_t)p.blocks * OUTPUTS * TOKENS * 4;
+    p.bytes = p.parts + (size_t)p.blocks * OUTPUTS * most * 4;
     return p;
 }
 
@@ -510,7 +528,7 @@ void run_group(const pl_cuda *d, const pl_cuda_product *p, char *base)
     job.unit_rows = (int)((w->shape.rows + 15) / 16);
     job.blocks = (int)(w->shape.cols / 256);
     job.pairs = ((uintptr_t)job.y | 4 * job.y_stride) % 8 == 0;
-    entries[w->shape.bits - 2][w->shape.state_bits / 16][w->shape.axis].launch(d, job, s.blocks);
+    entries[w->shape.bits - 2][w->shape.state_bits / 16][s.width].launch(d, job, s.blocks);
 }
 
 } /* namespace */
@@ -518,20 +536,26 @@ void run_group(const pl_cuda *d, const pl_cuda_product *p, char *base)
 pleach_status pl_cuda_trellis_tiles_prepare(pl_cuda *d, pleach_error *err)
 {
     if (d->capability != 90) return PLEACH_OK;
-    for (int i = 0; i < 3 * 2 * 2; i++)
-        PL_TRY(pl_cuda_check(entries[i / 4][i / 2 % 2][i % 2].prepare(),
+    for (int i = 0; i < 3 * 2 * N_WIDTHS; i++)
+        PL_TRY(pl_cuda_check(entries[i / N_WIDTHS / 2][i / N_WIDTHS % 2][i % N_WIDTHS].prepare(),
                              "preparing the products of many rows", err));
     return PLEACH_OK;
 }
 
+/* Rows from which on this is faster than trellis_half. */
+static size_t least_of(const pl_cuda_trellis *w)
+{
+    return w->shape.axis ? 129 : 33;
+}
+
 bool pl_cuda_trellis_tiles_serves(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
 {
-    return d->capability == 90 && M >= LEAST && w->units && w->shape.rows && w->shape.cols;
+    return d->capability == 90 && M >= least_of(w) && w->units && w->shape.rows && w->shape.cols;
 }
 
 size_t pl_cuda_trellis_tiles_scratch(const pl_cuda *d, const pl_cuda_trellis *w, size_t M)
 {
-    size_t fewer = pl_cuda_trellis_half_scratch(d, w, LEAST - 1);
+    size_t fewer = pl_cuda_trellis_half_scratch(d, w, least_of(w) - 1);
     size_t bytes = plan_of(d, w, M < GROUP ? M : GROUP).bytes;
     return bytes > fewer ? bytes : fewer;
 }

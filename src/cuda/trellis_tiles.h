@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products with trellis weights for very many rows of x (prompts) on Hopper: the formula and the
+ * Products with trellis weights for many rows of x (prompts) on Hopper: the formula and the
  * bounds of trellis_half.h, by a kernel in which some warps decode while others multiply. Weights
  * in units.
  *
@@ -18,7 +18,7 @@ extern "C" {
 /* Once per device, when it is opened: lets the kernels have the shared memory they need. */
 pleach_status pl_cuda_trellis_tiles_prepare(pl_cuda *d, pleach_error *err);
 
-/* From 129 rows on. */
+/* From 33 rows on, on axis 1 from 129. */
 bool pl_cuda_trellis_tiles_serves(const pl_cuda *d, const pl_cuda_trellis *w, size_t M);
 /* Bytes of scratch, to be 256-byte aligned, contents of no matter; enough for trellis_half with
  * fewer rows, too. */

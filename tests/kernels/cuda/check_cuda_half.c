@@ -67,7 +67,7 @@ static bool make_problem(check *t, pl_cuda *d, const kernels *by, unsigned k, un
     p->in = in;
     p->out = out;
     p->M = by == &many    ? 256 + check_below(t, 50)
-           : by == &tiles ? 129 + check_below(t, check_below(t, 2) ? 128 : 472)
+           : by == &tiles ? (axis ? 129 : 33) + check_below(t, check_below(t, 3) ? 128 : 568)
                           : rows[check_below(t, PL_COUNT(rows))];
     p->x_stride = in + check_below(t, 3);
     p->y_stride = out + check_below(t, 3);
