@@ -37,7 +37,7 @@ void *grammar_memory(rules *r, size_t bytes)
 {
     if (r->status != PLEACH_OK) return NULL;
     if (bytes > MAX_BYTES - r->bytes) {
-        grammar_fail(r, PLEACH_ERR_LIMIT, ": it takes more than %d MB", MAX_BYTES >> 20);
+        grammar_fail(r, PLEACH_ERR_UNSUPPORTED, ": it takes more than %d MB", MAX_BYTES >> 20);
         return NULL;
     }
     rules_block *b = pl_calloc(1, sizeof *b + bytes);
@@ -272,7 +272,7 @@ static uint32_t add(compiler *c, vertex v)
     pl_grammar *g = c->g;
     if (c->r->status != PLEACH_OK) return 0;
     if (g->n >= MAX_VERTICES) {
-        grammar_fail(c->r, PLEACH_ERR_LIMIT, ": it is too large");
+        grammar_fail(c->r, PLEACH_ERR_UNSUPPORTED, ": it is too large");
         return 0;
     }
     if (pl_grow((void **)&g->vertices, &g->capacity, g->n + 1, sizeof v)) {

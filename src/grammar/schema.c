@@ -528,7 +528,7 @@ static const expression *schema_of(builder *b, const json_t *s)
     if (!json_is_object(s)) {
         grammar_fail(b->r, PLEACH_ERR_FORMAT, ": schema: expected an object or true");
     } else if (++b->depth > MAX_DEPTH) {
-        grammar_fail(b->r, PLEACH_ERR_LIMIT, ": schema: nested deeper than %d", MAX_DEPTH);
+        grammar_fail(b->r, PLEACH_ERR_UNSUPPORTED, ": schema: nested deeper than %d", MAX_DEPTH);
     } else {
         e = inner_schema(b, s);
         b->depth--;

@@ -16,6 +16,11 @@ typedef struct candidate {
     double weight; /* exp((logit - best) / temperature) */
 } candidate;
 
+typedef struct given {
+    int32_t id;
+    uint32_t times;
+} given;
+
 struct pleach_sampler {
     pleach_sampling set;
     uint64_t state;
@@ -24,10 +29,7 @@ struct pleach_sampler {
     uint8_t *seen; /* [vocab] all zero between calls */
     size_t seen_capacity;
     /* Ids given so far and how often; kept where presence or frequency is penalised. */
-    struct given {
-        int32_t id;
-        uint32_t times;
-    } *given;
+    given *given;
     size_t n_given, given_capacity;
 };
 
@@ -121,7 +123,7 @@ static bool counts(const pleach_sampler *s)
 /* logit -= presence + times * frequency, as OpenAI's API reference has it. */
 static void penalise_given(const pleach_sampler *s, float *logits, size_t vocab)
 {
-    for (const struct given *g = s->given; g < s->given + s->n_given; g++)
+    for (const given *g = s->given; g < s->given + s->n_given; g++)
         if ((size_t)g->id < vocab)
             logits[g->id] -=
                 s->set.presence_penalty + (float)g->times * s->set.frequency_penalty;
@@ -132,7 +134,7 @@ static void count(pleach_sampler *s, int32_t id)
 {
     size_t i = 0;
     while (i < s->n_given && s->given[i].id != id) i++;
-    if (i == s->n_given) s->given[s->n_given++] = (struct given){.id = id};
+    if (i == s->n_given) s->given[s->n_given++] = (given){.id = id};
     s->given[i].times++;
 }
 

@@ -92,6 +92,8 @@ pleach_status pl_completion_start(pl_completion *c, pl_refusal *r)
         .given_up = pl_exchange_over,
         .user = c->exchange,
     };
+    for (size_t i = 0; i < c->n_prompts; i++) /* for the log of an answer that is cut off */
+        c->exchange->prompt_tokens += c->prompts[i].n;
     return pl_query_open(&settings, &c->query, r);
 }
 

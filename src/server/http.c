@@ -28,7 +28,6 @@ enum {
 typedef struct request {
     pl_exchange exchange;
     pl_connection *connection;
-    uint64_t counted; /* of the body, in the server's body_bytes */
     bool too_large, answered;
 } request;
 

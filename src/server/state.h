@@ -36,7 +36,6 @@ struct pl_server {
     pl_connections connections;
     struct MHD_Daemon *daemon; /* NULL: requests come by pl_dispatch alone, as in tests */
     atomic_size_t active;      /* requests being answered */
-    atomic_ullong body_bytes;  /* of bodies held */
     atomic_bool stopping;      /* new requests are refused */
     atomic_bool cut;           /* running answers are to end now */
 };

@@ -367,6 +367,9 @@ def test_F28_grammars_that_nest():
     form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
     assert server.chat("Hi", response_format=form, max_tokens=3).status in (200, 400)
     assert server.get("/health").status == 200
+    large = server.chat("Hi", grammar='root ::= ((("a"{1000}){1000}){1000})')
+    refused(large, "grammar")
+    assert large.error["code"] != "context_length_exceeded", large.error
 
 
 def test_G01_temperature():
