@@ -18,6 +18,13 @@ typedef struct version_values {
     int json;
 } version_values;
 
+/* What --device knows in this build; whether a device is there shows when it is asked for. */
+#ifdef PLEACH_CUDA
+#define DEVICES "cpu|cuda"
+#else
+#define DEVICES "cpu"
+#endif
+
 static json_t *cpu_levels(void)
 {
     json_t *list = json_array();
@@ -45,9 +52,9 @@ static int run(const void *values)
     unsigned cpu = PL_CPU_C;
     pl_cpu_level(NULL, &cpu);
     return print_json(json_pack(
-        "{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", pleach_version(),
-        "cpu", pl_cpu_name(cpu), "cpu_levels", cpu_levels(), "threads", pl_default_threads(),
-        "arith", split(ARITH_CHOICES), "kv", split(KV_TYPES), "bits", split("2|3|4"),
+        "{s:s, s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", pleach_version(),
+        "cpu", pl_cpu_name(cpu), "cpu_levels", cpu_levels(), "devices", split(DEVICES), "threads",
+        pl_default_threads(), "arith", split(ARITH_CHOICES), "kv", split(KV_TYPES), "bits", split("2|3|4"),
         "state_bits", split("12|16"), "rotate", split(ROTATE_CHOICES), "formats",
         split("pleach|safetensors|gguf"), "chat_templates", split("jinja")));
 }

@@ -49,6 +49,7 @@ for group in "$@"; do
     test)
         need gcc command -v gcc
         need g++ command -v g++
+        [ "$(uname -m)" != x86_64 ] || need qemu-user command -v qemu-x86_64
         need libcmocka-dev has_library cmocka
         need chromium has_browser # the server's page
         ;;
