@@ -138,11 +138,11 @@ static pleach_status go_on(pl_completion *c, pl_refusal *r)
     return PLEACH_OK;
 }
 
-/* The refusal is the last event: the status has gone out long ago. */
+/* The refusal is the last event: the status has gone out long ago. The log keeps the prompt's
+ * tokens, known from the start; how many came after them, no answer's end has said. */
 static void break_off(pl_completion *c, const pl_refusal *r)
 {
     pl_refusal again;
-    json_decref(pl_usage_json(c));
     c->done = true;
     c->broken = write_event(c, pl_refusal_json(r), &again) != PLEACH_OK;
 }
@@ -160,8 +160,8 @@ long pl_stream_read(pl_exchange *x, char *bytes, size_t size)
     return (long)n;
 }
 
-/* The first event says whether there is an answer at all: a failure before it has a status of its
- * own. */
+/* What is refused before the answer is queued has a status of its own; a failure after it is an
+ * event of the stream. */
 pleach_status pl_completion_stream(pl_completion *c, pl_refusal *r)
 {
     pl_exchange *x = c->exchange;

@@ -352,6 +352,18 @@ def test_the_log_of_an_answer_that_nobody_waits_for():
     assert line["prompt_tokens"] in (5, 6), line  # with a first token
 
 
+def test_the_log_of_an_answer_that_is_cut_off():
+    s = Server(model, "--log-json")
+    connection = s.open(s.post_bytes("/v1/completions", {**LONG, "n": 8, "stream": True}))
+    assert connection.recv(4096)
+    reader = threading.Thread(target=response_of, args=(connection,))
+    reader.start()
+    assert s.stop(signal.SIGTERM) == 0, s.errors()
+    reader.join()
+    line = json.loads(s.errors().splitlines()[-1])
+    assert line["path"] == "/v1/completions" and line["prompt_tokens"] > 0, line
+
+
 def test_a_port_that_is_taken():
     try:
         Server(model, "--port", str(server.port)).stop()
