@@ -4,11 +4,8 @@
  * below one vector are left to the portable version. */
 #include "kernels/rotate.h"
 
-#include <arm_neon.h>
+#include "float_ops_neon.h"
 
-#include "base/compiler.h"
-
-typedef float32x4_t fvec;
 enum { LANES = 4, RUN = 16 };
 
 /* Strides 1 and 2: sums of partners in one register, differences in another, then zipped. */
@@ -21,31 +18,6 @@ static PL_ALWAYS_INLINE fvec butterfly_lanes(fvec v)
     high = vreinterpretq_f32_f64(vtrn2q_f64(w, w));
     return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(vaddq_f32(low, high)),
                                             vreinterpretq_f64_f32(vsubq_f32(low, high))));
-}
-
-static PL_ALWAYS_INLINE fvec f_load(const float *p)
-{
-    return vld1q_f32(p);
-}
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    vst1q_f32(p, v);
-}
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return vdupq_n_f32(x);
-}
-static PL_ALWAYS_INLINE fvec f_add(fvec a, fvec b)
-{
-    return vaddq_f32(a, b);
-}
-static PL_ALWAYS_INLINE fvec f_sub(fvec a, fvec b)
-{
-    return vsubq_f32(a, b);
-}
-static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
-{
-    return vmulq_f32(a, b);
 }
 
 #include "kernels/rotate_body.h"

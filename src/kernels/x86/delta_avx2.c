@@ -1,35 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The gated delta rule, AVX2. */
-#include <immintrin.h>
 #include <stdbool.h>
 
-#include "base/compiler.h"
+#include "float_ops_avx2.h"
 #include "kernels/kernels.h"
 
-typedef __m256 fvec;
 enum { LANES = 8 };
-
-static PL_ALWAYS_INLINE fvec f_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    _mm256_storeu_ps(p, v);
-}
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return _mm256_set1_ps(x);
-}
-static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
-{
-    return _mm256_mul_ps(a, b);
-}
-static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
 
 #include "kernels/delta_body.h"
 

@@ -4,44 +4,17 @@
 #ifndef PL_KERNELS_FLOAT_VECTOR_AVX512_H
 #define PL_KERNELS_FLOAT_VECTOR_AVX512_H
 
-#include <immintrin.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/compiler.h"
+#include "float_ops_avx512.h"
 
-typedef __m512 fvec;
 enum {
     DIRECT_SUMS = 16,
     STRIP_ROWS = 12, /* activation rows on two registers of outputs: 24 sums */
     TILE_X = 6       /* activation rows on four rows of weights: 24 sums */
 };
-
-static PL_ALWAYS_INLINE fvec f_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    _mm512_storeu_ps(p, v);
-}
-
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return _mm512_set1_ps(x);
-}
-
-static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
-{
-    return _mm512_mul_ps(a, b);
-}
-
-static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
 
 static PL_ALWAYS_INLINE fvec fold(fvec a, fvec b)
 {

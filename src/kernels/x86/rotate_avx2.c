@@ -4,11 +4,8 @@
  * below one vector are left to the portable version. */
 #include "kernels/rotate.h"
 
-#include <immintrin.h>
+#include "float_ops_avx2.h"
 
-#include "base/compiler.h"
-
-typedef __m256 fvec;
 enum { LANES = 8, RUN = 8 };
 
 /* Strides 1, 2 and 4: each lane becomes its partner plus itself, itself negated in the upper of the
@@ -21,31 +18,6 @@ static PL_ALWAYS_INLINE fvec butterfly_lanes(fvec v)
     v = _mm256_add_ps(_mm256_permute_ps(v, 0xb1), _mm256_xor_ps(v, odd1));
     v = _mm256_add_ps(_mm256_permute_ps(v, 0x4e), _mm256_xor_ps(v, odd2));
     return _mm256_add_ps(_mm256_permute2f128_ps(v, v, 1), _mm256_xor_ps(v, odd4));
-}
-
-static PL_ALWAYS_INLINE fvec f_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    _mm256_storeu_ps(p, v);
-}
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return _mm256_set1_ps(x);
-}
-static PL_ALWAYS_INLINE fvec f_add(fvec a, fvec b)
-{
-    return _mm256_add_ps(a, b);
-}
-static PL_ALWAYS_INLINE fvec f_sub(fvec a, fvec b)
-{
-    return _mm256_sub_ps(a, b);
-}
-static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
-{
-    return _mm256_mul_ps(a, b);
 }
 
 #include "kernels/rotate_body.h"

@@ -4,11 +4,8 @@
  * below one vector are left to AVX2. */
 #include "kernels/rotate.h"
 
-#include <immintrin.h>
+#include "float_ops_avx512.h"
 
-#include "base/compiler.h"
-
-typedef __m512 fvec;
 enum { LANES = 16, RUN = 16 };
 
 /* Strides 1, 2, 4 and 8: each lane becomes its partner plus itself, itself negated in the upper of
@@ -20,31 +17,6 @@ static PL_ALWAYS_INLINE fvec butterfly_lanes(fvec v)
     v = _mm512_add_ps(_mm512_permute_ps(v, 0x4e), _mm512_mask_xor_ps(v, 0xcccc, v, minus));
     v = _mm512_add_ps(_mm512_shuffle_f32x4(v, v, 0xb1), _mm512_mask_xor_ps(v, 0xf0f0, v, minus));
     return _mm512_add_ps(_mm512_shuffle_f32x4(v, v, 0x4e), _mm512_mask_xor_ps(v, 0xff00, v, minus));
-}
-
-static PL_ALWAYS_INLINE fvec f_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    _mm512_storeu_ps(p, v);
-}
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return _mm512_set1_ps(x);
-}
-static PL_ALWAYS_INLINE fvec f_add(fvec a, fvec b)
-{
-    return _mm512_add_ps(a, b);
-}
-static PL_ALWAYS_INLINE fvec f_sub(fvec a, fvec b)
-{
-    return _mm512_sub_ps(a, b);
-}
-static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
-{
-    return _mm512_mul_ps(a, b);
 }
 
 #include "kernels/rotate_body.h"

@@ -1,44 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trellis products in floating point for AVX2 and FMA. */
-#include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "float_ops_avx2.h"
 #include "trellis_windows_avx2.h"
 
-typedef __m256 fvec, mvec;
+typedef fvec mvec;
 #define PAIR 1
 enum {
     DIRECT_SUMS = 8,
     STRIP_ROWS = 6, /* activation rows on two registers of outputs: 12 sums, 2 weights, 1 more */
     TILE_X = 3      /* activation rows on four rows of weights */
 };
-
-static PL_ALWAYS_INLINE fvec f_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-
-static PL_ALWAYS_INLINE void f_store(float *p, fvec v)
-{
-    _mm256_storeu_ps(p, v);
-}
-
-static PL_ALWAYS_INLINE fvec f_splat(float x)
-{
-    return _mm256_set1_ps(x);
-}
-
-static PL_ALWAYS_INLINE fvec f_mul(fvec a, fvec b)
-{
-    return _mm256_mul_ps(a, b);
-}
-
-static PL_ALWAYS_INLINE fvec f_fma(fvec a, fvec b, fvec c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
 
 static PL_ALWAYS_INLINE fvec fold(fvec a, fvec b)
 {
