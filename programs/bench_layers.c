@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -45,13 +46,13 @@ void close_bench_memory(bench_memory *b)
 
 double best_seconds(const bench_memory *b, run_fn *run, void *arg)
 {
-    double best = INFINITY, begun = seconds_now();
+    double best = INFINITY, begun = pl_seconds();
     run(arg);
-    if (seconds_now() - begun > 2) return seconds_now() - begun;
+    if (pl_seconds() - begun > 2) return pl_seconds() - begun;
     for (size_t r = 0; r < b->repeats && !interrupted(); r++) {
-        double start = seconds_now();
+        double start = pl_seconds();
         run(arg);
-        double end = seconds_now();
+        double end = pl_seconds();
         if (end - start < best) best = end - start;
         if (end - begun > 1) break;
     }

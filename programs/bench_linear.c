@@ -2,6 +2,7 @@
  *
  * A model's linear layers alone, as one token meets them: what its generation would be if all the
  * rest took no time. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "bench.h"
@@ -116,9 +117,9 @@ pleach_status measure_linears(const pleach_model *m, size_t tokens, size_t repea
             goto out;
         }
         progress_line("linear layers alone, run %zu of %zu", r + 1, repeats);
-        double start = seconds_now();
+        double start = pl_seconds();
         for (size_t i = 0; i < tokens; i++) apply_all(&l);
-        seconds[r] = seconds_now() - start;
+        seconds[r] = pl_seconds() - start;
     }
     *out = rate_of(seconds, repeats, (double)tokens);
 out:

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/pool.h"
 #include "base/threads.h"
@@ -67,9 +68,9 @@ int measure_reading(int threads, size_t repeats, rate *roof)
     }
     pl_pool_run(pool, parts, fill_part, &job);
     for (size_t r = 0; r < repeats; r++) {
-        double start = seconds_now();
+        double start = pl_seconds();
         pl_pool_run(pool, parts, sum_part, &job);
-        seconds[r] = seconds_now() - start;
+        seconds[r] = pl_seconds() - start;
     }
     *roof = rate_of(seconds, repeats, (double)(job.part * parts * sizeof *job.words));
     pl_pool_close(pool);
@@ -87,9 +88,9 @@ int measure_writing(size_t repeats, rate *roof)
     if (!bytes) return fail("out of memory: the buffer that measures memory");
     memset(bytes, 1, ROOF_BYTES);
     for (size_t r = 0; r < repeats; r++) {
-        double start = seconds_now();
+        double start = pl_seconds();
         memset(bytes, (int)r, ROOF_BYTES);
-        seconds[r] = seconds_now() - start;
+        seconds[r] = pl_seconds() - start;
     }
     *roof = rate_of(seconds, repeats, ROOF_BYTES);
     int odd = bytes[ROOF_BYTES / 2] != (uint8_t)(repeats - 1);

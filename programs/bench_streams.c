@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -29,7 +30,7 @@ static int got_token(void *user, const pleach_token *t)
     pthread_mutex_lock(&r->lock);
     r->tokens++;
     if (t->position == 0 && ++r->begun == r->streams) {
-        r->start = seconds_now();
+        r->start = pl_seconds();
         r->at_start = r->tokens;
     }
     pthread_mutex_unlock(&r->lock);
@@ -41,7 +42,7 @@ static void got_end(void *user, const pleach_answer_end *e)
     run *r = user;
     pthread_mutex_lock(&r->lock);
     if (e->status != PLEACH_OK) r->status = pl_fail(r->err, e->status, "%s", e->message);
-    r->end = seconds_now();
+    r->end = pl_seconds();
     r->ended++;
     pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -128,7 +129,7 @@ static pleach_status first_token(pleach_batch *b, const int32_t *ids, size_t n, 
     q.n_prompt = n;
     q.generation.max_tokens = 1;
     q.generation.ignore_end = 1;
-    double start = seconds_now();
+    double start = pl_seconds();
     pleach_status status = run_requests(b, &q, ids, 0, &r);
     *seconds = r.start - start;
     return status;

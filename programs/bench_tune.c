@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/threads.h"
@@ -91,7 +92,7 @@ static void busy_unit(void *arg, size_t unit, int thread)
     (void)arg;
     (void)unit;
     (void)thread;
-    for (double start = seconds_now(); seconds_now() - start < unit_seconds;) continue;
+    for (double start = pl_seconds(); pl_seconds() - start < unit_seconds;) continue;
 }
 
 /* Sharing out a loop takes what a loop of one unit a thread takes beyond the unit. With n
@@ -102,9 +103,9 @@ static pleach_status tune_threads(tuning *t, int threads, pleach_error *err)
     PL_TRY(pl_pool_open(threads, &pool, err));
     double seconds[LOOPS];
     for (int i = 0; i < LOOPS; i++) {
-        double start = seconds_now();
+        double start = pl_seconds();
         pl_pool_run_on(pool, threads, (size_t)threads, busy_unit, NULL);
-        seconds[i] = seconds_now() - start;
+        seconds[i] = pl_seconds() - start;
     }
     pl_pool_close(pool);
     t->wake = 1 / rate_of(seconds, LOOPS, 1).median - unit_seconds;

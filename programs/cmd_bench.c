@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -57,9 +58,9 @@ static pleach_status time_prompt(bench *b, size_t n, rate *out, pleach_error *er
         PL_TRY(pleach_session_truncate(b->session, 0, err));
         PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
         progress_line("prompt of %zu tokens, run %zu of %zu", n, r + 1, b->repeats);
-        double start = seconds_now();
+        double start = pl_seconds();
         PL_TRY(pleach_session_feed(b->session, b->ids, n, b->logits, err));
-        seconds[r] = seconds_now() - start;
+        seconds[r] = pl_seconds() - start;
     }
     *out = rate_of(seconds, b->repeats, (double)n);
     return PLEACH_OK;
@@ -76,14 +77,14 @@ static pleach_status time_generation(bench *b, size_t n, rate *out, pleach_error
         PL_TRY(pleach_session_feed(b->session, b->ids, OPENING, b->logits, err));
         PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
         progress_line("%zu generated tokens, run %zu of %zu", n, r + 1, b->repeats);
-        double start = seconds_now();
+        double start = pl_seconds();
         for (size_t i = 0; i < n; i++) {
             int32_t best;
             PL_TRY(b->device
                        ? pl_session_feed_best(b->session, b->ids + OPENING + i, 1, &best, err)
                        : pleach_session_feed(b->session, b->ids + OPENING + i, 1, b->logits, err));
         }
-        seconds[r] = seconds_now() - start;
+        seconds[r] = pl_seconds() - start;
     }
     *out = rate_of(seconds, b->repeats, (double)n);
     return PLEACH_OK;
@@ -102,14 +103,14 @@ static pleach_status time_batch(bench *b, size_t n, rate *out, pleach_error *err
         PL_FAIL_IF(interrupted(), err, PLEACH_ERR_CANCELLED, "interrupted");
         progress_line("%zu tokens of %zu sequences, run %zu of %zu", n, b->sequences, r + 1,
                       b->repeats);
-        double start = seconds_now();
+        double start = pl_seconds();
         for (size_t i = 0; i < n; i++) {
             for (size_t s = 0; s < b->sequences; s++)
                 ids[s] = b->ids[OPENING + (i + s) % (b->n_ids - OPENING)];
             PL_TRY(pl_sessions_step(b->others, ids, b->sequences, b->device ? NULL : b->logits,
                                     b->device ? best : NULL, err));
         }
-        seconds[r] = seconds_now() - start;
+        seconds[r] = pl_seconds() - start;
     }
     *out = rate_of(seconds, b->repeats, (double)(n * b->sequences));
     return PLEACH_OK;

@@ -3,6 +3,7 @@
  * pleach eval: perplexity on a text, multiple-choice tasks, and the distance from a teacher. */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "commands.h"
 #include "console.h"
@@ -32,7 +33,7 @@ static void defaults(void *values)
 static int show_progress(void *user, size_t done, size_t total, double perplexity)
 {
     char left[32];
-    double spent = seconds_now() - *(double *)user;
+    double spent = pl_seconds() - *(double *)user;
     if (done > 0)
         progress_line("chunk %zu of %zu, perplexity %.4f, %s left", done, total, perplexity,
                       time_text(spent / (double)done * (double)(total - done), left));
@@ -80,7 +81,7 @@ static int evaluate(const eval_values *v, const pleach_model *m, const pleach_mo
     pleach_error err;
     pleach_eval_result result;
     pleach_eval_settings s;
-    double start = seconds_now();
+    double start = pl_seconds();
     pleach_eval_settings_defaults(&s);
     s.context = (size_t)v->context;
     s.chunks = (size_t)v->chunks;
@@ -104,7 +105,7 @@ static int evaluate(const eval_values *v, const pleach_model *m, const pleach_mo
 static int show_tasks_progress(void *user, size_t done, size_t total, double accuracy)
 {
     char left[32];
-    double spent = seconds_now() - *(double *)user;
+    double spent = pl_seconds() - *(double *)user;
     progress_line("item %zu of %zu, %.1f %% right, %s left", done, total, 100 * accuracy,
                   time_text(spent / (double)done * (double)(total - done), left));
     return interrupted();
@@ -147,7 +148,7 @@ static int evaluate_tasks(const eval_values *v, const pleach_model *m, const ple
     pleach_error err;
     pleach_tasks_result result;
     pleach_tasks_settings s;
-    double start = seconds_now();
+    double start = pl_seconds();
     pleach_tasks_settings_defaults(&s);
     s.kv = v->session.kv;
     s.kv_recent = (size_t)v->session.recent;

@@ -11,8 +11,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 static volatile sig_atomic_t interrupt_seen, progress_shown;
 
@@ -139,7 +140,7 @@ int print_name(const char *text)
 void progress_line(const char *fmt, ...)
 {
     static double last;
-    double now = seconds_now();
+    double now = pl_seconds();
     if (!isatty(STDERR_FILENO) || (progress_shown && now - last < 0.1)) return;
     last = now;
     va_list args;
@@ -185,13 +186,6 @@ void forget_interrupt(void)
 }
 
 /* ---- figures ------------------------------------------------------------------------------- */
-
-double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 const char *bytes_text(uint64_t bytes, char text[32])
 {

@@ -49,9 +49,6 @@ void catch_interrupts(bool again);
 bool interrupted(void);
 void forget_interrupt(void);
 
-/* Of a clock that only goes forward. */
-double seconds_now(void);
-
 /* "1.2 GB", "34 s", "2 h 05 min". */
 const char *bytes_text(uint64_t bytes, char text[32]);
 const char *time_text(double seconds, char text[32]);

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -46,13 +46,6 @@ typedef struct run {
     pleach_quantize_summary summary;
 } run;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static uint64_t item_weights(const pl_plan_item *item)
 {
     return item->module.out * item->module.in;
@@ -67,7 +60,7 @@ static int tell(const run *r, pleach_quantize_progress p, double from)
     double here = p.share - from;
     if (!s->progress) return 0;
     p.total = r->total;
-    p.seconds = now() - r->start;
+    p.seconds = pl_seconds() - r->start;
     p.seconds_left = here > 0 ? p.seconds * (1 - p.share) / here : -1;
     if (p.done && here > 0 && p.seconds > 0)
         p.weights_per_second = here * (double)r->total / p.seconds;
@@ -287,11 +280,11 @@ static pleach_status refine(run *r, pleach_error *err)
     pleach_status status = path ? PLEACH_OK : pl_fail_memory(err, "a path", 0);
     if (status == PLEACH_OK && !pl_exists(path)) {
         r->first_share = -1;
-        r->start = now();
+        r->start = pl_seconds();
         status = pl_calibration_need_text(&r->calibration, &r->plan, &r->kernels, r->path.partial,
                                           report_calibration, r, err);
         if (status == PLEACH_OK) status = stage_model(r, err);
-        r->start = now();
+        r->start = pl_seconds();
         if (status == PLEACH_OK) status = refine_staged(r, path, err);
     }
     if (status == PLEACH_OK) status = open_refined(r, path, err);
@@ -387,7 +380,7 @@ static pleach_status calibrate(run *r, pleach_error *err)
 {
     if (pl_output_published(&r->path) && !pl_has_budget(&r->plan)) return PLEACH_OK;
     r->first_share = -1;
-    r->start = now();
+    r->start = pl_seconds();
     return pl_calibration_run(&r->calibration, &r->plan, &r->kernels, r->source, r->path.partial,
                               report_calibration, r, &r->warnings, err);
 }
@@ -400,7 +393,7 @@ static pleach_status work(run *r, pleach_error *err)
                           .statistics = r->calibration.statistics, .device = r->device,
                           .progress = report_coding, .user = r};
     PL_TRY(pl_parts_find(&r->parts, err));
-    r->start = now();
+    r->start = pl_seconds();
     if (!pl_output_published(&r->path)) {
         PL_TRY(pl_output_check_free(&r->path, r->plan.settings.force, err));
         PL_TRY(check_disk(r, err));
@@ -424,7 +417,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
                               pleach_quantize_summary *summary, pleach_error *err)
 {
     unsigned cpu;
-    double start = now();
+    double start = pl_seconds();
     PL_TRY(pl_plan_open(&r->plan, r->plan.source, settings, err));
     PL_TRY(pl_check_side_files(r->plan.source, err));
     PL_TRY(pl_report_check(&r->plan, err));
@@ -446,7 +439,7 @@ static pleach_status quantize(run *r, const char *source, const char *out,
         *summary = r->summary;
         r->summary = (pleach_quantize_summary){0};
         summary->resumed = r->parts.resumed;
-        summary->seconds = now() - start;
+        summary->seconds = pl_seconds() - start;
     }
     return pl_job_remove(&r->job, err);
 }

@@ -4,16 +4,9 @@
 #include "batch.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
-
-double pl_batch_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void pleach_batch_settings_defaults(pleach_batch_settings *s)
 {
@@ -297,7 +290,7 @@ pleach_status pleach_batch_submit(pleach_batch *b, const pleach_request *asked, 
 {
     pl_request *r;
     PL_TRY(pl_request_open(b, asked, &r, err));
-    r->submitted = pl_batch_now();
+    r->submitted = pl_seconds();
     pthread_mutex_lock(&b->lock);
     size_t waiting = b->n_waiting;
     bool closing = b->closing, full = waiting >= b->places && waiting - b->places >= b->queue;

@@ -94,8 +94,6 @@ struct pleach_batch {
     pleach_batch_info info;
 };
 
-double pl_batch_now(void);
-
 /* One piece of a prompt, if there is any; after the last the request's first answer begins. */
 void pl_batch_prompt(pleach_batch *b);
 /* A token for each running answer. */

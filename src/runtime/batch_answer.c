@@ -3,6 +3,7 @@
  * One answer: chosen token by token, handed over, ended. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "batch.h"
@@ -68,7 +69,7 @@ void pl_answer_choose(pl_sequence *s, float *logits, int32_t best)
 static void tell_end(pleach_batch *b, pl_request *r, size_t index, bool had_place,
                      size_t new_tokens, pleach_finish finish, const pleach_error *why)
 {
-    double now = pl_batch_now();
+    double now = pl_seconds();
     bool failed = why && why->code != PLEACH_OK;
     pleach_answer_end e = {.answer = index,
                            .last = ++r->ended == r->asked.answers,

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "batch.h"
 #include "logprobs.h"
@@ -57,7 +58,7 @@ static pleach_status open_prompt(pleach_batch *b, pl_request *r, pleach_error *e
 {
     const pleach_request *q = &r->asked;
     size_t C = b->model->transformer->config->hidden_size;
-    r->started = pl_batch_now();
+    r->started = pl_seconds();
     if (q->embed != PLEACH_EMBED_NONE) r->last = pl_alloc(C, sizeof *r->last);
     if (q->embed == PLEACH_EMBED_MEAN) r->hidden = pl_calloc(C, sizeof *r->hidden);
     if (q->prompt_logprobs) r->previous = pl_alloc(b->vocab, sizeof *r->previous);
@@ -224,7 +225,7 @@ static void finish_prompt(pleach_batch *b, pl_request *r)
     size_t bytes = b->vocab * sizeof *r->logits;
     bool best = b->model->backend->finds_best && !pl_request_wants_logits(r);
     float *logits = r->asked.prompt_logprobs ? r->previous : best ? NULL : b->logits;
-    r->prompted = pl_batch_now();
+    r->prompted = pl_seconds();
     b->sums.cached_tokens += r->cached;
     b->sums.prompt_tokens += r->cached;
     if (r->last) finish_embedding(b, r);
@@ -247,10 +248,10 @@ void pl_batch_prompt(pleach_batch *b)
     pleach_error err = {0};
     pl_request *r = next_prompt(b);
     if (!r) return;
-    double start = pl_batch_now();
+    double start = pl_seconds();
     pleach_status status = r->session ? PLEACH_OK : open_prompt(b, r, &err);
     if (status == PLEACH_OK) status = run_piece(b, r, &err);
-    b->sums.prompt_seconds += pl_batch_now() - start;
+    b->sums.prompt_seconds += pl_seconds() - start;
     if (status == PLEACH_ERR_CANCELLED)
         pl_request_end_rest(b, r, PLEACH_FINISH_CANCELLED, NULL);
     else if (status != PLEACH_OK)

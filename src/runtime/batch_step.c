@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A token for each running answer: one pass for all of them, then each chooses from its row. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "batch.h"
 
@@ -79,7 +80,7 @@ static void choose_row(void *step_, size_t i, int thread)
 void pl_batch_step(pleach_batch *b)
 {
     step t = {.rows = b->logits, .vocab = b->vocab};
-    double start = pl_batch_now();
+    double start = pl_seconds();
     reserve_all(b, &t);
     if (t.n == 0) return;
     t.logits = !b->model->backend->finds_best;
@@ -87,7 +88,7 @@ void pl_batch_step(pleach_batch *b)
     run_all(b, &t);
     pl_pool_run(b->model->compute.pool, t.n, choose_row, &t);
     b->sums.steps++;
-    b->sums.step_seconds += pl_batch_now() - start;
+    b->sums.step_seconds += pl_seconds() - start;
     b->n_running = 0;
     for (size_t i = 0; i < t.n; i++)
         if (pl_answer_deliver(b, t.sequences[i])) b->running[b->n_running++] = t.sequences[i];

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "evaluation.h"
 #include "model/distribution.h"
@@ -256,13 +256,10 @@ pleach_status pleach_eval(const pleach_model *model, const pleach_model *teacher
     pleach_eval_settings_defaults(&defaults);
     evaluation e = {.model = model, .teacher = teacher, .set = settings ? settings : &defaults,
                     .vocab = model->transformer->config->vocab_size};
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = pl_seconds();
     *result = (pleach_eval_result){0};
     pleach_status status = evaluate(&e, text, size, result, err);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    result->seconds = (double)(end.tv_sec - start.tv_sec) +
-                      1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    result->seconds = pl_seconds() - start;
     pleach_session_close(e.session);
     pleach_session_close(e.teacher_session);
     pl_free(e.logits);

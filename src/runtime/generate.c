@@ -3,8 +3,8 @@
  * Generation: bring the session to the prompt, then sample, show and append until something ends
  * it. */
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "constraint.h"
 #include "session.h"
@@ -14,13 +14,6 @@ void pleach_generation_defaults(pleach_generation *g)
 {
     *g = (pleach_generation){0};
     pleach_sampling_defaults(&g->sampling);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 enum { PIECE = 64 }; /* tokens of a prompt between two questions whether to go on */
@@ -153,13 +146,13 @@ static pleach_status run(generation *g, const int32_t *prompt, size_t n_prompt,
         g->logits = pl_alloc(vocab, sizeof *g->logits);
         if (!g->logits) return pl_fail_memory(err, "logits", vocab * sizeof *g->logits);
     }
-    double start = now();
+    double start = pl_seconds();
     PL_TRY(feed_prompt(g, prompt, n_prompt, &stats->cached_tokens, err));
     stats->prompt_tokens = pleach_session_position(g->session);
-    double middle = now();
+    double middle = pl_seconds();
     stats->prompt_seconds = middle - start;
     pleach_status status = generate_tokens(g, stats, err);
-    stats->generation_seconds = now() - middle;
+    stats->generation_seconds = pl_seconds() - middle;
     return status;
 }
 

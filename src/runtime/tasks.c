@@ -8,8 +8,8 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "model/distribution.h"
 #include "session.h"
@@ -246,14 +246,11 @@ pleach_status pleach_eval_tasks(const pleach_model *model, const pleach_model *t
     pleach_tasks_settings defaults;
     pleach_tasks_settings_defaults(&defaults);
     tasks t = {.set = settings ? settings : &defaults};
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = pl_seconds();
     *result = (pleach_tasks_result){0};
     pleach_status status = run_tasks(&t, model, teacher, lines, size, err);
     if (status == PLEACH_OK) summarise(&t, result);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    result->seconds = (double)(end.tv_sec - start.tv_sec) +
-                      1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    result->seconds = pl_seconds() - start;
     close_scorer(&t.model);
     close_scorer(&t.teacher);
     pl_task_items_free(t.items, t.n);

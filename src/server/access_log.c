@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 /* "2026-01-31T12:00:00.123Z" */
 static void time_text(char text[32])
 {
@@ -43,7 +45,7 @@ static void count(const pl_exchange *x)
 void pl_log_exchange(const pl_exchange *x)
 {
     char when[32], path[100], *content;
-    double ms = 1e3 * (pl_now() - x->began);
+    double ms = 1e3 * (pl_seconds() - x->began);
     count(x);
     if (!x->server->settings.log) return;
     time_text(when);

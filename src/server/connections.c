@@ -2,16 +2,9 @@
 #include "connections.h"
 
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
-
-double pl_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void pl_connections_init(pl_connections *c)
 {
@@ -29,7 +22,7 @@ pl_connection *pl_connection_open(pl_connections *c, int socket, double seconds)
     pl_connection *one = pl_calloc(1, sizeof *one);
     if (!one) return NULL;
     one->socket = socket;
-    one->deadline = pl_now() + seconds;
+    one->deadline = pl_seconds() + seconds;
     pthread_mutex_lock(&c->lock);
     one->next = c->first;
     if (c->first) c->first->previous = one;
@@ -57,7 +50,7 @@ void pl_connection_allow(pl_connections *c, pl_connection *one, double seconds)
 {
     if (!one) return;
     pthread_mutex_lock(&c->lock);
-    one->deadline = seconds > 0 ? pl_now() + seconds : 0;
+    one->deadline = seconds > 0 ? pl_seconds() + seconds : 0;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -71,7 +64,7 @@ size_t pl_connections_count(pl_connections *c)
 
 void pl_connections_shut_late(pl_connections *c)
 {
-    double now = pl_now();
+    double now = pl_seconds();
     pthread_mutex_lock(&c->lock);
     for (pl_connection *one = c->first; one; one = one->next)
         if (one->deadline > 0 && one->deadline < now) shutdown(one->socket, SHUT_RDWR);

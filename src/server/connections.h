@@ -11,7 +11,7 @@
 typedef struct pl_connection {
     struct pl_connection *next, *previous;
     int socket;
-    double deadline; /* of the clock of pl_now; 0: none, it is we who work */
+    double deadline; /* of pl_seconds; 0: none, it is we who work */
 } pl_connection;
 
 typedef struct pl_connections {
@@ -31,8 +31,5 @@ void pl_connection_allow(pl_connections *c, pl_connection *one, double seconds);
 size_t pl_connections_count(pl_connections *c);
 /* Shuts those whose time is over: their threads then find the socket closed. */
 void pl_connections_shut_late(pl_connections *c);
-
-/* Seconds of a clock that only goes forward. */
-double pl_now(void);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct pl_exchange {
     /* and for the log: */
     char id[40];
     size_t prompt_tokens, cached_tokens, new_tokens;
-    double began; /* pl_now */
+    double began; /* pl_seconds */
 } pl_exchange;
 
 /* Answers: afterwards status, content_type and out or stream are filled in. */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "access_log.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "exchange.h"
 #include "page.h"
@@ -142,7 +143,7 @@ static request *open_request(pl_server *s, struct MHD_Connection *connection, co
                                 .path = path,
                                 .gone = client_gone,
                                 .user = q,
-                                .began = pl_now()};
+                                .began = pl_seconds()};
     atomic_fetch_add(&s->active, 1);
     return q;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "connections.h"
 
@@ -268,7 +269,7 @@ static pl_event *pop(pl_query *q, bool *failed)
 /* Asked ten times a second, whether tokens come or not. */
 static bool gave_up(pl_query *q, pl_refusal *r)
 {
-    double now = pl_now();
+    double now = pl_seconds();
     if (!q->settings.given_up || now - q->asked < 0.1) return false;
     q->asked = now;
     return q->settings.given_up(q->settings.user, r);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "http.h"
 #include "state.h"
@@ -139,7 +140,7 @@ void pl_server_tick(pl_server *s)
 static void wait_for_answers(const pl_server *s, double seconds)
 {
     static const struct timespec moment = {.tv_nsec = 10000000};
-    for (double end = pl_now() + seconds; atomic_load(&s->active) && pl_now() < end;)
+    for (double end = pl_seconds() + seconds; atomic_load(&s->active) && pl_seconds() < end;)
         nanosleep(&moment, NULL);
 }
 
