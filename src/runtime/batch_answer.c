@@ -11,9 +11,8 @@
 
 bool pl_request_wants_logits(const pl_request *r)
 {
-    const pleach_sampling *s = &r->asked.generation.sampling;
-    return s->temperature != 0 || s->repetition_penalty != 1 || s->presence_penalty != 0 ||
-           s->frequency_penalty != 0 || r->grammar || r->asked.n_bias || r->asked.logprobs;
+    return !pl_sampling_is_greedy(&r->asked.generation.sampling) || r->grammar ||
+           r->asked.n_bias || r->asked.logprobs;
 }
 
 /* ---- choosing -------------------------------------------------------------------------------- */

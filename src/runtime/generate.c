@@ -137,9 +137,7 @@ static pleach_status run(generation *g, const int32_t *prompt, size_t n_prompt,
 {
     size_t vocab = g->session->model->transformer->config->vocab_size;
     PL_TRY(pleach_sampler_open(&g->set->sampling, &g->sampler, err));
-    const pleach_sampling *set = &g->set->sampling;
-    bool greedy = set->temperature == 0 && set->repetition_penalty == 1 &&
-                  set->presence_penalty == 0 && set->frequency_penalty == 0;
+    bool greedy = pl_sampling_is_greedy(&g->set->sampling);
     PL_TRY(pl_constraint_grammar(g->set->grammar, g->set->json_schema, &g->grammar, err));
     if (g->grammar) PL_TRY(pl_constraint_open(g->session->model, g->grammar, &g->constraint, err));
     if (!greedy || g->constraint || !g->session->model->backend->finds_best) {

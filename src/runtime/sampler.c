@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "pleach/session.h"
+#include "session.h"
 
 typedef struct candidate {
     float logit;
@@ -58,6 +58,12 @@ static pleach_status check_settings(const pleach_sampling *s, pleach_error *err)
     PL_FAIL_IF(!(fabsf(s->frequency_penalty) <= 2), err, PLEACH_ERR_ARGUMENT,
                "frequency penalty %g: expected -2 to 2", (double)s->frequency_penalty);
     return PLEACH_OK;
+}
+
+bool pl_sampling_is_greedy(const pleach_sampling *s)
+{
+    return s->temperature == 0 && s->repetition_penalty == 1 && s->presence_penalty == 0 &&
+           s->frequency_penalty == 0;
 }
 
 pleach_status pleach_sampler_open(const pleach_sampling *settings, pleach_sampler **out,

@@ -39,7 +39,8 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
 void pleach_session_close(pleach_session *s)
 {
     if (!s) return;
-    if (s->workspace && !s->borrows) s->model->backend->f->workspace_close(s->model->backend, s->workspace);
+    pl_backend *b = s->model->backend;
+    if (s->workspace && !s->borrows) b->f->workspace_close(b, s->workspace);
     pl_cache_close(s->cache);
     pl_free(s->ids);
     pl_free(s);

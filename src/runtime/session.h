@@ -41,6 +41,9 @@ pleach_status pl_session_reserve(pleach_session *s, pleach_error *err);
 pleach_status pl_session_branch(const pleach_session *s, size_t n, pleach_session **out,
                                 pleach_error *err);
 
+/* The likeliest id of the logits as they are, whatever came before. */
+bool pl_sampling_is_greedy(const pleach_sampling *s);
+
 /* The context and the batch these settings ask for, and an empty cache for them. kernels and memory
  * are borrowed. */
 size_t pl_session_context(const pl_config *g, const pleach_session_settings *s);
