@@ -150,10 +150,6 @@ static pleach_status answer(pl_exchange *x, const json_t *body, pl_refusal *r)
 
 pleach_status pl_route_embeddings(pl_exchange *x, pl_refusal *r)
 {
-    json_t *body;
     pl_random_id("embd-", x->id, sizeof x->id);
-    PL_TRY(pl_body_parse(x->body.data, x->body.size, &body, r));
-    pleach_status status = answer(x, body, r);
-    json_decref(body);
-    return status;
+    return pl_with_body(x, answer, r);
 }

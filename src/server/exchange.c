@@ -41,6 +41,15 @@ void pl_reply_refusal(pl_exchange *x, const pl_refusal *r)
     x->content_type = "application/json";
 }
 
+pleach_status pl_with_body(pl_exchange *x, pl_body_fn *answer, pl_refusal *r)
+{
+    json_t *body;
+    PL_TRY(pl_body_parse(x->body.data, x->body.size, &body, r));
+    pleach_status status = answer(x, body, r);
+    json_decref(body);
+    return status;
+}
+
 void pl_exchange_free(pl_exchange *x)
 {
     pl_completion_close(x->stream);

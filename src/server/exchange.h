@@ -47,6 +47,10 @@ pleach_status pl_reply_json(pl_exchange *x, json_t *value, pl_refusal *r);
 /* Appends a JSON value in its shortest form and releases it. */
 pleach_status pl_append_json(pl_buffer *out, json_t *value, pl_refusal *r);
 
+/* What a route makes of its request's body, once that is known to be a JSON object. */
+typedef pleach_status pl_body_fn(pl_exchange *x, const json_t *body, pl_refusal *r);
+pleach_status pl_with_body(pl_exchange *x, pl_body_fn *answer, pl_refusal *r);
+
 /* The next bytes of a stream, waiting for them; 0: it is over, -1: it broke off. */
 long pl_stream_read(pl_exchange *x, char *bytes, size_t size);
 

@@ -23,18 +23,6 @@ static const pl_field fields[] = {
     {"tokens", .type = PL_FIELD_ARRAY, PL_FIELD_AT(token_values, tokens)},
 };
 
-/* A route's own part, with the body's JSON. */
-typedef pleach_status body_fn(pl_exchange *x, const json_t *body, pl_refusal *r);
-
-static pleach_status with_body(pl_exchange *x, body_fn *answer, pl_refusal *r)
-{
-    json_t *body;
-    PL_TRY(pl_body_parse(x->body.data, x->body.size, &body, r));
-    pleach_status status = answer(x, body, r);
-    json_decref(body);
-    return status;
-}
-
 static json_t *id_list(const pl_tokenizer *t, const pl_ids *ids, bool pieces)
 {
     json_t *list = json_array();
@@ -114,15 +102,15 @@ static pleach_status apply_template(pl_exchange *x, const json_t *body, pl_refus
 
 pleach_status pl_route_tokenize(pl_exchange *x, pl_refusal *r)
 {
-    return with_body(x, tokenize, r);
+    return pl_with_body(x, tokenize, r);
 }
 
 pleach_status pl_route_detokenize(pl_exchange *x, pl_refusal *r)
 {
-    return with_body(x, detokenize, r);
+    return pl_with_body(x, detokenize, r);
 }
 
 pleach_status pl_route_apply_template(pl_exchange *x, pl_refusal *r)
 {
-    return with_body(x, apply_template, r);
+    return pl_with_body(x, apply_template, r);
 }
