@@ -6,11 +6,11 @@
  *   y = h + sum_e w_e mlp_e(x) + sigmoid(g x) mlp_shared(x)    w by pl_route_token
  *
  * Letters: C hidden size, E experts, U experts of a token. */
-#include <math.h>
 #include <string.h>
 
 #include "base/matrix.h"
 #include "block.h"
+#include "model/sigmoid.h"
 
 /* Tokens or rows of one step. */
 typedef struct experts_job {
@@ -22,8 +22,6 @@ typedef struct experts_job {
 } experts_job;
 
 static size_t width(const experts_job *j) { return j->b->t->config->hidden_size; }
-
-static float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
 /* The shared expert's part of the tape comes last. */
 static pl_mlp_tape *shared_of(const experts_job *j) { return &j->tape->mlps[j->x->n]; }
@@ -87,7 +85,7 @@ static void add_experts(void *job, size_t m, int thread)
     for (size_t slot = m * U; slot < (m + 1) * U; slot++)
         k->axpy_f32(y, tape->routes.weight[slot], tape->expert_y + tape->place[slot] * C, C);
     if (j->x->has_shared)
-        k->axpy_f32(y, sigmoid(tape->shared_score[m]), shared_of(j)->y + m * C, C);
+        k->axpy_f32(y, pl_sigmoid(tape->shared_score[m]), shared_of(j)->y + m * C, C);
 }
 
 void pl_experts_forward(const pl_block *b, pl_tape *tape, float *y)
@@ -138,7 +136,7 @@ static void spread(void *job, size_t m, int thread)
     for (size_t e = 0; e < E && !j->x->renormalise; e++) d_s[e] = p[e] * (d_s[e] - along);
     if (!j->x->has_shared) return;
     const pl_mlp_tape *shared = shared_of(j);
-    float s = sigmoid(tape->shared_score[m]);
+    float s = pl_sigmoid(tape->shared_score[m]);
     tape->d_shared[m] = s * (1 - s) * k->dot_f32(dy, shared->y + m * C, C);
     for (size_t i = 0; i < C; i++) shared->d_y[m * C + i] = s * dy[i];
 }

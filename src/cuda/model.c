@@ -92,7 +92,7 @@ static pleach_status open_layer(pl_cuda_model *m, uint32_t i, pleach_error *err)
     pl_cuda_layer *l = &m->layers[i];
     const pl_linear *host[LAYER_LINEARS];
     pl_cuda_linear *to[LAYER_LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
-                                            &l->gate, &l->up, &l->down};
+                                         &l->gate, &l->up, &l->down};
     pl_layer_linears(from, host);
     for (int j = 0; j < LAYER_LINEARS; j++) PL_TRY(open_linear(m, host[j], to[j], err));
     const pl_cuda_linear *qkv[] = {&l->q, &l->k, &l->v}, *gate_up[] = {&l->gate, &l->up};

@@ -204,9 +204,14 @@ pleach_status pl_bind_experts(const pleach_checkpoint *c, const pl_config *g, ui
     return g->shared_expert_size ? bind_shared(c, g, i, x, err) : PLEACH_OK;
 }
 
-pleach_status pl_bind_feed_forward(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
-                                   pl_layer *l, pleach_error *err)
+pleach_status pl_bind_block(const pleach_checkpoint *c, const pl_config *g, uint32_t i, pl_layer *l,
+                            pleach_error *err)
 {
-    return g->layer[i].experts ? pl_bind_experts(c, g, i, l, err)
-                               : pl_bind_mlp(c, g, i, &l->mlp, err);
+    uint32_t C = g->hidden_size;
+    PL_TRY(g->layer[i].delta ? pl_bind_delta(c, g, i, l, err)
+                             : pl_bind_attention(c, g, i, &l->attention, err));
+    PL_TRY(g->layer[i].experts ? pl_bind_experts(c, g, i, l, err)
+                               : pl_bind_mlp(c, g, i, &l->mlp, err));
+    PL_TRY(pl_bind_norm(c, g, i, "input_layernorm.weight", C, &l->input_norm, err));
+    return pl_bind_norm(c, g, i, "post_attention_layernorm.weight", C, &l->post_norm, err);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "sigmoid.h"
 
 static const float UNIT_EPS = 1e-6f; /* under the root of |x| */
 
@@ -46,11 +47,6 @@ static const float *input(const pl_delta_call *d, const sequence *s, ptrdiff_t t
     return pl_cache_state(s->cache, d->layer) + (size_t)(t + (ptrdiff_t)g->taps - 1) * C;
 }
 
-static float sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
-}
-
 static float softplus(float x)
 {
     return x > 20 ? x : log1pf(expf(x));
@@ -66,7 +62,7 @@ static void set_gates(const pl_compute *c, const pl_delta_call *d, size_t m, con
         size_t key = (size_t)pl_delta_key_head(&net->shape, h) * D;
         d->gates[m * H + h] =
             (pl_delta_gate){.decay = expf(-net->rate[h] * softplus(a[h] + net->dt_bias[h])),
-                            .beta = sigmoid(b[h]),
+                            .beta = pl_sigmoid(b[h]),
                             .qk = c->kernels.dot_f32(q + key, k + key, D)};
     }
 }

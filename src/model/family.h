@@ -42,8 +42,9 @@ pleach_status pl_bind_mlp(const pleach_checkpoint *c, const pl_config *g, uint32
  * one: l->experts. */
 pleach_status pl_bind_experts(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
                               pl_layer *l, pleach_error *err);
-/* What the config has of the two in layer i. */
-pleach_status pl_bind_feed_forward(const pleach_checkpoint *c, const pl_config *g, uint32_t i,
-                                   pl_layer *l, pleach_error *err);
+/* A whole layer of two parts, each behind a norm, as the config has them in layer i: attention or a
+ * delta net, then a dense feed-forward part or experts. */
+pleach_status pl_bind_block(const pleach_checkpoint *c, const pl_config *g, uint32_t i, pl_layer *l,
+                            pleach_error *err);
 
 #endif

@@ -3,10 +3,10 @@
  * A mixture of experts as the feed-forward part. The tokens of a call are grouped by expert, and
  * each expert's matrices are read once. A token's sum runs over its experts in the order of their
  * numbers, and a row of a product has the same bits in any company: grouping changes nothing. */
-#include <math.h>
 #include <string.h>
 
 #include "forward.h"
+#include "sigmoid.h"
 
 size_t pl_forward_experts_scratch(const pl_experts_part *x, const pl_compute *c, size_t batch)
 {
@@ -47,15 +47,13 @@ static void gather_row(void *job, size_t i, int thread)
     memcpy(w->gathered + i * C, w->norm + (j->p->from + row_of(j, i)) * C, C * sizeof(float));
 }
 
-static float sigmoid(float x) { return 1 / (1 + expf(-x)); }
-
 /* What expert row i adds to its token. */
 static void add_row(void *job, size_t i, int thread)
 {
     const rows_job *j = job;
     const pl_workspace *w = j->p->w;
     size_t C = w->t->config->hidden_size, row = j->slots ? row_of(j, i) : i;
-    float weight = j->slots ? w->routes.weight[j->slots[i]] : sigmoid(w->shared_gate[i]);
+    float weight = j->slots ? w->routes.weight[j->slots[i]] : pl_sigmoid(w->shared_gate[i]);
     (void)thread;
     j->p->c->kernels.axpy_f32(w->update + (j->p->from + row) * C, weight, w->expert_out + i * C, C);
 }
