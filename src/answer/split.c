@@ -6,17 +6,14 @@
 #include "split.h"
 
 #include "answer_parts.h"
-
-#define THINK     "<think>"
-#define THINK_END "</think>"
-#define CALL_END  "</tool_call>"
+#include "markers.h"
 
 /* Before calls. */
 static const char *const call_marker[] = {
-    [PL_TOOLS_HERMES] = "<tool_call>",
-    [PL_TOOLS_XML] = "<tool_call>",
-    [PL_TOOLS_LLAMA] = "<|python_tag|>",
-    [PL_TOOLS_MISTRAL] = "[TOOL_CALLS]",
+    [PL_TOOLS_HERMES] = PL_CALL,
+    [PL_TOOLS_XML] = PL_CALL,
+    [PL_TOOLS_LLAMA] = PL_CALL_LLAMA,
+    [PL_TOOLS_MISTRAL] = PL_CALLS_MISTRAL,
 };
 
 void pl_splitter_begin(pl_splitter *s, const pl_answer_settings *set)
@@ -35,9 +32,9 @@ static bool is(const char *marker, const char *literal, size_t size)
 bool pl_splitter_knows(const pl_answer_settings *set, const char *literal, size_t size)
 {
     bool reasoning = set->reasoning || set->in_reasoning;
-    if (reasoning && (is(THINK, literal, size) || is(THINK_END, literal, size))) return true;
+    if (reasoning && (is(PL_THINK, literal, size) || is(PL_THINK_END, literal, size))) return true;
     return set->tools &&
-           (is(call_marker[set->tools], literal, size) || is(CALL_END, literal, size));
+           (is(call_marker[set->tools], literal, size) || is(PL_CALL_END, literal, size));
 }
 
 pl_match pl_match_marker(const char *text, size_t size, const char *marker, bool last)
@@ -122,10 +119,10 @@ static bool begin(pl_answer *a, bool last)
 {
     size_t n, i = blanks_end(a);
     const char *p = text_of(a, &n);
-    pl_match match = pl_match_marker(p + i, n - i, THINK, last);
+    pl_match match = pl_match_marker(p + i, n - i, PL_THINK, last);
     if (match == PL_MATCH_PART) return false;
     if (match == PL_MATCH_NO) return enter(&a->split, PL_SPLIT_ANSWER);
-    skip(&a->split, i + strlen(THINK));
+    skip(&a->split, i + strlen(PL_THINK));
     a->split.trim = true;
     return enter(&a->split, PL_SPLIT_REASONING);
 }
@@ -134,9 +131,9 @@ static pleach_status reasoning(pl_answer *a, bool last, bool *more, pleach_error
 {
     size_t mark;
     trim(a);
-    PL_TRY(show_until(a, PL_ANSWER_REASONING, THINK_END, last, &mark, err));
+    PL_TRY(show_until(a, PL_ANSWER_REASONING, PL_THINK_END, last, &mark, err));
     if (mark == SIZE_MAX) return PLEACH_OK;
-    skip(&a->split, mark + strlen(THINK_END));
+    skip(&a->split, mark + strlen(PL_THINK_END));
     a->split.trim = true;
     *more = enter(&a->split, PL_SPLIT_ANSWER);
     return PLEACH_OK;
@@ -201,10 +198,10 @@ static pl_call_state call_kind(pl_answer *a, bool last)
         s->json = (pl_json_call){0};
         return PL_CALL_WAITS;
     }
-    pl_match match = pl_match_marker(p + s->pos, n - s->pos, "<function=", last);
+    pl_match match = pl_match_marker(p + s->pos, n - s->pos, PL_FUNCTION, last);
     if (match == PL_MATCH_NO) return PL_CALL_BAD;
     if (match == PL_MATCH_PART) return PL_CALL_WAITS;
-    s->pos += strlen("<function=");
+    s->pos += strlen(PL_FUNCTION);
     s->kind = PL_CALL_XML;
     s->xml = (pl_xml_call){0};
     return PL_CALL_WAITS;
@@ -267,7 +264,7 @@ static bool after_call(pl_answer *a, bool last)
         skip(s, 1);
         return true;
     }
-    pl_match end = pl_match_marker(p, n, CALL_END, false);
+    pl_match end = pl_match_marker(p, n, PL_CALL_END, false);
     pl_match next = pl_match_marker(p, n, marker, false);
     if (end == PL_MATCH_PART || next == PL_MATCH_PART) {
         if (last) skip(s, n); /* a marker that was cut off */
@@ -275,7 +272,7 @@ static bool after_call(pl_answer *a, bool last)
     }
     if (end == PL_MATCH_ALL) {
         s->open = false;
-        skip(s, strlen(CALL_END));
+        skip(s, strlen(PL_CALL_END));
     } else if (next == PL_MATCH_ALL) {
         s->open = true;
         begin_call(a, strlen(marker));

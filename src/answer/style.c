@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "base/compiler.h"
-
-#define THINK "<think>"
+#include "markers.h"
 
 static bool mentions(const char *text, const char *what)
 {
@@ -15,9 +14,9 @@ static bool mentions(const char *text, const char *what)
 pl_tool_style pl_tools_style(const char *chat_template)
 {
     const char *c = chat_template;
-    if (mentions(c, "<tool_call>") && mentions(c, "<function=")) return PL_TOOLS_XML;
-    if (mentions(c, "<tool_call>")) return PL_TOOLS_HERMES;
-    if (mentions(c, "[TOOL_CALLS]")) return PL_TOOLS_MISTRAL;
+    if (mentions(c, PL_CALL) && mentions(c, PL_FUNCTION)) return PL_TOOLS_XML;
+    if (mentions(c, PL_CALL)) return PL_TOOLS_HERMES;
+    if (mentions(c, PL_CALLS_MISTRAL)) return PL_TOOLS_MISTRAL;
     if (mentions(c, "<|start_header_id|>") && pl_tools_in_template(c)) return PL_TOOLS_LLAMA;
     return PL_TOOLS_HERMES;
 }
@@ -47,11 +46,11 @@ void pl_answer_style(const pl_tokenizer *t, const int32_t *prompt, size_t n, pl_
 {
     const char *chat_template = pl_tokenizer_chat_template(t);
     char tail[TAIL];
-    size_t size = prompt_tail(t, prompt, n, tail), think = strlen(THINK);
+    size_t size = prompt_tail(t, prompt, n, tail), think = strlen(PL_THINK);
     const char *text = tail + TAIL - size;
     while (size && strchr(" \t\r\n", text[size - 1])) size--;
     s->tools = pl_tools_style(chat_template);
-    s->in_reasoning = size >= think && !memcmp(text + size - think, THINK, think);
-    s->reasoning = s->in_reasoning || mentions(chat_template, THINK) ||
-                   mentions(chat_template, "</think>"); /* which some only cut off */
+    s->in_reasoning = size >= think && !memcmp(text + size - think, PL_THINK, think);
+    s->reasoning = s->in_reasoning || mentions(chat_template, PL_THINK) ||
+                   mentions(chat_template, PL_THINK_END); /* which some only cut off */
 }

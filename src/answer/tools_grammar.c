@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "grammar/grammar.h"
+#include "markers.h"
 #include "tools.h"
 
 typedef struct writer {
@@ -264,8 +265,8 @@ pleach_status pl_tools_grammar(const pl_tools_form *form, pl_buffer *out, pleach
         pl_grammar_close(alone);
     }
     PL_TRY(put_root(&w));
-    if (form->in_reasoning || form->reasoning) PL_TRY(put_until(&w, "thought", "", "</think>"));
+    if (form->in_reasoning || form->reasoning) PL_TRY(put_until(&w, "thought", "", PL_THINK_END));
     if (calls) PL_TRY(put_calls(&w));
-    if (calls && form->style == PL_TOOLS_XML) PL_TRY(put_until(&w, "text", "\n", "</parameter>"));
+    if (calls && form->style == PL_TOOLS_XML) PL_TRY(put_until(&w, "text", "\n", PL_PARAMETER_END));
     return pl_buffer_append(out, "", 1, err);
 }

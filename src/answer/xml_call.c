@@ -4,12 +4,8 @@
  * calls a string is shown as it comes; other values wait until they are whole, and are strings
  * where they are no JSON. */
 #include "answer_parts.h"
+#include "markers.h"
 #include "tools.h"
-
-#define PARAMETER     "<parameter="
-#define PARAMETER_END "</parameter>"
-#define FUNCTION_END  "</function>"
-#define CALL_END      "</tool_call>"
 
 enum { LONGEST_NAME = 128 }; /* of functions and parameters */
 
@@ -100,7 +96,7 @@ static pl_match find_end(const pl_answer *a, bool last, size_t *size, size_t *ma
     pl_match match = PL_MATCH_NO;
     for (; i < n; i++) {
         if (p[i] != '<') continue;
-        match = pl_match_marker(p + i, n - i, PARAMETER_END, last);
+        match = pl_match_marker(p + i, n - i, PL_PARAMETER_END, last);
         if (match != PL_MATCH_NO) break;
     }
     *marker = i;
@@ -127,7 +123,7 @@ static pleach_status read_value(pl_answer *a, bool last, pl_call_state *state, p
     } else if (whole || last) {
         PL_TRY(show_value(a, p, size, !whole, err));
     }
-    size_t shown = whole ? marker + strlen(PARAMETER_END) : x->string || last ? size : 0;
+    size_t shown = whole ? marker + strlen(PL_PARAMETER_END) : x->string || last ? size : 0;
     skip(a, shown);
     x->scan = whole ? 0 : marker - shown;
     if (whole) x->where = PL_XML_BETWEEN;
@@ -178,15 +174,15 @@ static pleach_status read_between(pl_answer *a, bool last, bool *ended, pl_call_
     size_t n;
     const char *p = rest(a, &n);
     while (n && pl_json_blank(*p)) skip(a, 1), p = rest(a, &n);
-    pl_match parameter = pl_match_marker(p, n, PARAMETER, last);
-    pl_match end = pl_match_marker(p, n, FUNCTION_END, last);
-    pl_match call_end = pl_match_marker(p, n, CALL_END, last);
+    pl_match parameter = pl_match_marker(p, n, PL_PARAMETER, last);
+    pl_match end = pl_match_marker(p, n, PL_FUNCTION_END, last);
+    pl_match call_end = pl_match_marker(p, n, PL_CALL_END, last);
     *state = PL_CALL_DONE;
     if (parameter == PL_MATCH_ALL) {
-        skip(a, strlen(PARAMETER));
+        skip(a, strlen(PL_PARAMETER));
         a->split.xml.where = PL_XML_KEY;
     } else if (end == PL_MATCH_ALL || call_end == PL_MATCH_ALL) { /* which some models leave out */
-        if (end == PL_MATCH_ALL) skip(a, strlen(FUNCTION_END));
+        if (end == PL_MATCH_ALL) skip(a, strlen(PL_FUNCTION_END));
         *ended = true;
         return show(a, "}", err);
     } else {

@@ -341,9 +341,8 @@ def test_logs():
 
 def test_the_log_of_an_answer_that_nobody_waits_for():
     with Server(model, "--log-json") as s:
-        body = json.dumps({"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}).encode()
-        with socket.create_connection(("127.0.0.1", s.port)) as connection:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        body = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        with s.open(s.post_bytes("/v1/completions", body)) as connection:
             got = connection.recv(4096)
             while got.count(b"data: ") < 3:  # it generates
                 got += connection.recv(4096) or b"data: closed" * 3
