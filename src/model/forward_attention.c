@@ -89,7 +89,8 @@ static void turn_and_keep_row(void *forward, size_t m, int thread)
     if (a->gated) split_queries(p, m);
     turn_heads(p, w->q + m * Q, g->n_heads, a->q_norm, m);
     turn_heads(p, w->k + m * K, g->n_kv_heads, a->k_norm, m);
-    pl_cache_put(pl_row_cache(p, m), p->layer, pl_row_position(p, m), 1, w->k + m * K, w->v + m * K);
+    pl_cache_put(pl_row_cache(p, m), p->layer, pl_row_position(p, m), 1, w->k + m * K,
+                 w->v + m * K);
 }
 
 /* Rows [from, from + n) of the layer. */

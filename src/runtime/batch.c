@@ -170,7 +170,8 @@ static void count_bytes(pleach_batch *b)
     if (!b->ended && b->sums.steps % PL_CACHE_PAGE) return;
     b->ended = false;
     pl_kept_trim(&b->kept);
-    for (size_t i = 0; i < b->n_running; i++) bytes += pl_cache_share(b->running[i]->session->cache);
+    for (size_t i = 0; i < b->n_running; i++)
+        bytes += pl_cache_share(b->running[i]->session->cache);
     for (const pl_request *r = b->active; r; r = r->next)
         if (r->session) bytes += pl_cache_share(r->session->cache);
     b->sums.cache_bytes = (uint64_t)(bytes + 0.5);

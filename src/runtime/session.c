@@ -28,7 +28,8 @@ pleach_status pleach_session_open(const pleach_model *m, const pleach_session_se
     pleach_status status = pl_session_cache_open(m->transformer->config, &set, &m->compute.kernels,
                                                  b->pages, &s->cache, err);
     if (status == PLEACH_OK) status = b->f->check_memory(b, s->cache, s->batch, err);
-    if (status == PLEACH_OK) status = b->f->workspace_open(b, s->cache, s->batch, &s->workspace, err);
+    if (status == PLEACH_OK)
+        status = b->f->workspace_open(b, s->cache, s->batch, &s->workspace, err);
     if (status == PLEACH_OK)
         *out = s;
     else

@@ -112,10 +112,12 @@ static void check_softmax(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_end(t);
 }
 
-/* Sigmoids below the smallest normal number may be 0. */
-static void check_sigmoid_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
+/* factor * sigmoid(gate) * up, the factor being the gate itself (SiLU) or 1. Sigmoids below the
+ * smallest normal number may be 0. */
+static void check_gated(check *t, pl_gate_fn *want_fn, pl_gate_fn *got_fn, bool silu,
+                        const char *name)
 {
-    if (!check_begin(t, isa->sigmoid_mul != c->sigmoid_mul, "sigmoid_mul")) return;
+    if (!check_begin(t, got_fn != want_fn, "%s", name)) return;
     for (int round = 0; check_round(t, round, 100); round++) {
         check_release(t);
         size_t n = some_length(t);
@@ -125,43 +127,19 @@ static void check_sigmoid_mul(check *t, const pl_kernels *c, const pl_kernels *i
             gate[i] = (float)(check_normal(t) * (round % 3 ? 4 : 80));
             up[i] = (float)check_normal(t);
         }
-        c->sigmoid_mul(want, gate, up, n);
-        isa->sigmoid_mul(got, gate, up, n);
+        want_fn(want, gate, up, n);
+        got_fn(got, gate, up, n);
         check_same(t, got, want, n * 4);
         for (size_t i = 0; i < n; i++) {
-            double v = (double)up[i] / (1 + exp(-(double)gate[i]));
-            double bound = 8 * FLT_EPSILON * fabs(v) + FLT_MIN * (1 + fabs((double)up[i]));
-            check_close(t, &want[i], &v, &bound, 1);
-        }
-    }
-    check_end(t);
-}
-
-static void check_silu_mul(check *t, const pl_kernels *c, const pl_kernels *isa)
-{
-    if (!check_begin(t, isa->silu_mul != c->silu_mul, "silu_mul")) return;
-    for (int round = 0; check_round(t, round, 100); round++) {
-        check_release(t);
-        size_t n = some_length(t);
-        float *gate = check_buffer(t, n * 4, 4), *up = check_buffer(t, n * 4, 4);
-        float *want = check_buffer(t, n * 4, 4), *got = check_buffer(t, n * 4, 4);
-        for (size_t i = 0; i < n; i++) {
-            gate[i] = (float)(check_normal(t) * (round % 3 ? 4 : 80));
-            up[i] = (float)check_normal(t);
-        }
-        c->silu_mul(want, gate, up, n);
-        isa->silu_mul(got, gate, up, n);
-        check_same(t, got, want, n * 4);
-        for (size_t i = 0; i < n; i++) {
-            double v = (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i];
-            double tiny = FLT_MIN * (1 + fabs((double)gate[i] * (double)up[i]));
-            double bound = 8 * FLT_EPSILON * fabs(v) + tiny;
+            double product = (silu ? (double)gate[i] : 1) * (double)up[i];
+            double v = product / (1 + exp(-(double)gate[i]));
+            double bound = 8 * FLT_EPSILON * fabs(v) + FLT_MIN * (1 + fabs(product));
             check_close(t, &want[i], &v, &bound, 1);
         }
     }
     check_release(t);
     float *gate = numbers(t, 1536), *up = numbers(t, 1536), *dst = numbers(t, 1536);
-    check_bench(t, 1536e-9, "Gop/s") isa->silu_mul(dst, gate, up, 1536);
+    check_bench(t, 1536e-9, "Gop/s") got_fn(dst, gate, up, 1536);
     check_end(t);
 }
 
@@ -261,8 +239,8 @@ void check_vector(check *t, const pl_kernels *c, const pl_kernels *isa)
     check_axpy(t, c, isa);
     check_rms_norm(t, c, isa);
     check_softmax(t, c, isa);
-    check_sigmoid_mul(t, c, isa);
-    check_silu_mul(t, c, isa);
+    check_gated(t, c->sigmoid_mul, isa->sigmoid_mul, false, "sigmoid_mul");
+    check_gated(t, c->silu_mul, isa->silu_mul, true, "silu_mul");
     check_silu_gradient(t, c, isa);
     check_gelu(t, c, isa);
 }
